@@ -1,0 +1,1 @@
+"""CUDA through NVIDIA's driver API."""

@@ -1,0 +1,1 @@
+"""Metal on Apple silicon, through MLX."""

@@ -1,0 +1,1 @@
+"""Vulkan compute, through the loader and a driver of the machine."""

@@ -1,0 +1,1 @@
+"""WebGPU outside the browser, through wgpu-native."""

@@ -1,0 +1,54 @@
+"""The module that componentize-py builds the language component from.
+
+Everything imported here is part of the component's memory from its first instruction on: a program that imports it pays
+nothing, and there is no file system to import anything else from.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import sys
+
+import wit_world
+from componentize_py_types import Err
+from wit_world.imports import types
+
+from inferlet import _host, _runner, _wit
+
+STANDARD_LIBRARY = """
+    abc argparse array ast asyncio base64 bisect calendar cmath codecs collections collections.abc colorsys concurrent.futures
+    contextlib contextvars copy csv dataclasses datetime decimal difflib email.message enum errno fnmatch fractions functools
+    gc getpass gettext glob graphlib gzip hashlib heapq hmac html html.entities html.parser http io importlib importlib.resources
+    inspect ipaddress itertools json keyword linecache locale logging math mimetypes numbers operator os os.path
+    pathlib pickle pprint queue random re reprlib sched secrets shlex shutil signal stat statistics string struct
+    tempfile textwrap threading time timeit token tokenize tomllib traceback types typing unicodedata unittest unittest.mock
+    urllib.parse uuid warnings weakref xml.etree.ElementTree zlib zoneinfo
+""".split()
+
+SDK = "chat errors model runtime session tokenizer eta".split()
+
+
+def _preload() -> None:
+    for name in STANDARD_LIBRARY:
+        importlib.import_module(name)
+    for name in SDK:
+        importlib.import_module(f"inferlet.{name}")
+    # The folders of the build aren't there at run time: don't look into them at every import.
+    sys.path.clear()
+    sys.path_importer_cache.clear()
+    sys.argv[:] = ["inferlet"]
+    gc.collect()
+    gc.freeze()
+
+
+_host.install(_wit.ComponentHost())
+_preload()
+
+
+class WitWorld(wit_world.WitWorld):
+    def run(self, source: types.SourceFile, input: str) -> str:
+        try:
+            return _runner.run(source.path, source.text, input)
+        except _runner.Failure as failure:
+            raise Err(wit_world.Failure(failure.code, failure.message, failure.traceback, failure.cause)) from None

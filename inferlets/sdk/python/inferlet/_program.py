@@ -1,0 +1,9 @@
+"""State of the program that this instance runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+arguments: dict[str, Any] = {}
+files: set[str] = set()
+"""Paths of the user's own source: frames of other files aren't shown."""

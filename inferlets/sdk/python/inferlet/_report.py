@@ -1,0 +1,85 @@
+"""Failures as the host reports them: a code, a message, and a traceback of the user's frames alone."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from inferlet import _program
+from inferlet.errors import PieError
+
+_LONGEST = 64 * 1024
+
+
+class Failure(Exception):
+    """Why there is no result."""
+
+    def __init__(self, code: str, message: str, traceback: str = "", cause: str | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.traceback = traceback
+        self.cause = cause
+
+
+class Invalid(Exception):
+    """The program has no usable ``main``."""
+
+
+class Deadlock(Exception):
+    """The program waits for ever."""
+
+    def __init__(self, path: str, places: list[str]) -> None:
+        where = "; ".join(sorted(set(places))) or path
+        super().__init__(f"the program waits for something that nothing it started can bring about ({where})")
+
+
+class Unserialisable(Exception):
+    """The result has no JSON form."""
+
+
+def explain(error: BaseException) -> Failure:
+    """The failure that an exception of the user's program is."""
+    match error:
+        case Failure():
+            return error
+        case Invalid():
+            return Failure("inferlet-invalid", str(error))
+        case Deadlock() | Unserialisable():
+            return Failure("inferlet-failed", str(error))
+        case SyntaxError() if error.filename in _program.files:
+            return Failure("inferlet-invalid", _one_line(error), _users(error))
+        case MemoryError():
+            return Failure("inferlet-memory", "out of memory", _users(error))
+        case SystemExit():
+            return Failure("inferlet-failed", f"the program called sys.exit({error.code!r}); return from main instead", _users(error))
+    cause = error.code if isinstance(error, PieError) else None
+    return Failure("inferlet-failed", _one_line(error), _users(error), cause)
+
+
+def _one_line(error: BaseException) -> str:
+    lines = traceback.format_exception_only(error)
+    text = lines[-1].strip() if not isinstance(error, SyntaxError) else f"{lines[0].strip()}: {error.msg}"
+    return text[:2000]
+
+
+def _users(error: BaseException) -> str:
+    """The traceback without the frames of the SDK, of asyncio and of the standard library."""
+    try:
+        report = traceback.TracebackException.from_exception(error, compact=True)
+        _strip(report)
+        text = "".join(report.format())
+    except (RecursionError, MemoryError):
+        return f"{type(error).__name__}: {error}"
+    return text if len(text) <= _LONGEST else text[: _LONGEST // 2] + "\n…\n" + text[-_LONGEST // 2 :]
+
+
+def _strip(report: traceback.TracebackException) -> None:
+    pending: list[Any] = [report]
+    while pending:
+        one = pending.pop()
+        if one is None:
+            continue
+        users = [frame for frame in one.stack if frame.filename in _program.files]
+        one.stack[:] = users
+        pending += [one.__cause__, one.__context__, *(one.exceptions or ())]

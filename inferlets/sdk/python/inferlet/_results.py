@@ -1,0 +1,56 @@
+"""What ``main`` returned, as JSON; where it can't be, the place that is in the way."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from inferlet._report import Unserialisable
+
+_MOST = 16 * 2**20  # bytes of JSON
+_KEYS = (str, int, float, bool, type(None))
+
+
+def dump(result: Any) -> str:
+    """Raises Unserialisable, naming the place: ``result["steps"][0] is a set``."""
+    try:
+        text = json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unserialisable(_offence(result) or f"the result has no JSON form: {error}") from None
+    if len(text) > _MOST:
+        raise Unserialisable(
+            f"the result is {len(text):,} bytes of JSON, the most is {_MOST:,}; send large data with session.send"
+        )
+    return text
+
+
+def _offence(result: Any) -> str | None:
+    remedy = "return numbers, strings, booleans, None, lists, tuples, and dicts of those"
+    for place, said in _walk(result, "result", ()):
+        return f"{place} {said}, which has no JSON form; {remedy}"
+    return None
+
+
+def _walk(value: Any, place: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
+    """The places that have no JSON form. A stack would be deep where the value is: generators nest as deep as Python may."""
+    if id(value) in above:
+        yield place, "contains itself"
+    elif len(above) > 200:
+        yield place[:200] + "…", "is nested more than 200 deep"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, _KEYS):
+                yield place, f"has the key {key!r:.60}, a {type(key).__name__}"
+            yield from _walk(item, f"{place}[{key!r:.60}]", (*above, id(value)))
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _walk(item, f"{place}[{index}]", (*above, id(value)))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield place, f"is {value}"
+    elif not isinstance(value, str | int | float | bool | None):
+        kind = type(value)
+        name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        article = "an" if name[0].lower() in "aeiou" else "a"
+        yield place, f"is {article} {name}"

@@ -1,0 +1,104 @@
+"""Runs a program from its source: compile, call ``main``, give its result as JSON, or say what went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import linecache
+import sys
+from types import CodeType, ModuleType
+from typing import Any
+
+from inferlet import _imports, _program, _streams, runtime
+from inferlet._loop import Loop, Stuck
+from inferlet._report import Deadlock, Failure, Invalid, explain
+from inferlet._results import dump
+
+
+def run(path: str, text: str, input: str) -> str:
+    """The result of ``main`` as JSON. Raises ``Failure``, and nothing else."""
+    _program.arguments = json.loads(input)
+    _streams.install()
+    runtime.reseed()
+    try:
+        result = _call(_load(path, text), path)
+        return dump(result)
+    except BaseException as error:
+        raise explain(error) from None
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+
+def _load(path: str, text: str) -> ModuleType:
+    _program.files.add(path)
+    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
+    code: CodeType = compile(text, path, "exec", dont_inherit=True)
+    module = ModuleType("main")
+    module.__file__ = path
+    sys.modules["main"] = module
+    _imports.install()
+    exec(code, module.__dict__)
+    return module
+
+
+def _call(module: ModuleType, path: str) -> Any:
+    main = getattr(module, "main", None)
+    if main is None:
+        raise Invalid(f"{path} has no main; write `async def main(input: dict)` and return a result from it")
+    if not callable(main):
+        raise Invalid(f"main of {path} is a {type(main).__name__}; write `async def main(input: dict)`")
+    arguments = _arguments(main, path)
+    loop = Loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_main(main, arguments))
+    except Stuck:
+        raise Deadlock(path, _places(loop)) from None
+    finally:
+        _finish(loop)
+
+
+async def _main(main: Any, arguments: tuple[Any, ...]) -> Any:
+    result = main(*arguments)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _arguments(main: Any, path: str) -> tuple[Any, ...]:
+    """``main`` may take the input or nothing."""
+    signature = inspect.signature(main)
+    for arguments in ((_program.arguments,), ()):
+        try:
+            signature.bind(*arguments)
+        except TypeError:
+            continue
+        return arguments
+    raise Invalid(f"main{signature} of {path} can't be called with one input; write `async def main(input: dict)`")
+
+
+def _places(loop: Loop) -> list[str]:
+    """Where the tasks of this program wait, for a program that is stuck."""
+    frames = [task.get_stack(limit=1) for task in asyncio.all_tasks(loop)]
+    return [
+        f"{stack[-1].f_code.co_filename}, line {stack[-1].f_lineno}"
+        for stack in frames
+        if stack and stack[-1].f_code.co_filename in _program.files
+    ]
+
+
+def _finish(loop: Loop) -> None:
+    """Ends what ``main`` left running, as ``asyncio.run`` does."""
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        try:
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        except Stuck:
+            pass  # a task that swallows its cancellation: it ends with the instance
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    asyncio.set_event_loop(None)
+
+
+__all__ = ["Failure", "run"]

@@ -1,0 +1,104 @@
+"""Errors an inferlet can catch: one class for each code, in the tree of pie-edge's own errors.
+
+    PieError
+    ├── UsageError            an argument is wrong
+    ├── ModelError            the model can't do what was asked
+    │   ├── Unsupported       a known thing that this model or build can't do
+    │   ├── TokenizerError    text that the tokenizer refuses
+    │   └── TemplateError     the model has no chat template, or it refuses the conversation
+    ├── BackendError          the device failed
+    │   ├── OutOfMemory
+    │   └── DeviceLost        the device went away in the middle of work
+    ├── ResourceError         something that this inferlet can't have
+    │   ├── InvalidHandle     a working set that is gone, or a value out of range
+    │   ├── OutOfPages        the KV pool is exhausted
+    │   ├── ContextOverflow   more tokens than the working set or the model holds
+    │   └── EpilogueError     an epilogue that doesn't type-check
+    └── InferletError         this inferlet has to end
+        └── InferletCancelled
+"""
+
+from __future__ import annotations
+
+
+class PieError(Exception):
+    """Base of the tree. ``code`` is stable; the message is for people."""
+
+    code = "error"
+
+
+class UsageError(PieError):
+    code = "usage"
+
+
+class ModelError(PieError):
+    code = "model"
+
+
+class Unsupported(ModelError):
+    code = "unsupported"
+
+
+class TokenizerError(ModelError):
+    code = "tokenizer"
+
+
+class TemplateError(ModelError):
+    code = "template"
+
+
+class BackendError(PieError):
+    code = "backend"
+
+
+class OutOfMemory(BackendError):
+    code = "out-of-memory"
+
+
+class DeviceLost(BackendError):
+    code = "device-lost"
+
+
+class ResourceError(PieError):
+    code = "resource"
+
+
+class InvalidHandle(ResourceError):
+    code = "invalid-handle"
+
+
+class OutOfPages(ResourceError):
+    code = "out-of-pages"
+
+
+class ContextOverflow(ResourceError):
+    code = "context-overflow"
+
+
+class EpilogueError(ResourceError):
+    code = "epilogue"
+
+
+class InferletError(PieError):
+    code = "inferlet"
+
+
+class InferletCancelled(InferletError):
+    code = "inferlet-cancelled"
+
+
+def _tree(kind: type[PieError]) -> list[type[PieError]]:
+    return [kind] + [child for direct in kind.__subclasses__() for child in _tree(direct)]
+
+
+_BY_CODE = {kind.code: kind for kind in _tree(PieError)}
+
+
+def from_code(code: str, message: str) -> PieError:
+    """The error that ``code`` stands for. One that this SDK doesn't know is a ``PieError`` that keeps its code."""
+    kind = _BY_CODE.get(code)
+    if kind is not None:
+        return kind(message)
+    error = PieError(message)
+    error.code = code
+    return error

@@ -1,0 +1,139 @@
+"""Forward passes: what to embed, where it goes, and what to compute from the logits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from inferlet import model
+from inferlet._host import Forward, Tensor
+from inferlet.errors import InvalidHandle, UsageError
+from inferlet.eta.trace import Traced, trace
+from inferlet.eta.working_set import Geometry, WorkingSet
+
+if TYPE_CHECKING:
+    from inferlet._loop import Loop
+    from inferlet.eta.pipeline import Pipeline
+
+
+class Output:
+    """What an epilogue will have computed; await it, as often as you like."""
+
+    def __init__(self, traced: Traced, last_row_only: bool) -> None:
+        self._traced = traced
+        self._last_row_only = last_row_only
+        self._answer: asyncio.Future[list[Tensor]] | None = None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self._answer is None:
+            raise UsageError("this epilogue's pass wasn't submitted yet; submit it to a pipeline, then await")
+        tensors = yield from self._answer.__await__()
+        return self._traced.pack([self._value(tensor) for tensor in tensors])
+
+    def _value(self, tensor: Tensor) -> Any:
+        """A scalar is a number; anything else nested lists. The one row that is read by default needs no list."""
+        shape = tensor.shape
+        if self._last_row_only and shape and shape[0] == 1:
+            shape = shape[1:]
+        return _nest(shape, tensor.elements) if len(shape) != 1 else tensor.elements
+
+
+def _nest(shape: Sequence[int], elements: list[Any]) -> Any:
+    if not shape:
+        return elements[0]
+    if len(shape) == 1:
+        return elements
+    width = len(elements) // shape[0] if shape[0] else 0
+    return [_nest(shape[1:], elements[i * width : (i + 1) * width]) for i in range(shape[0])]
+
+
+class ForwardPass:
+    """One pass of the model. Build it up, then ``submit`` it to a pipeline, once."""
+
+    def __init__(self) -> None:
+        self._tokens: list[int] | None = None
+        self._state: tuple[WorkingSet, Geometry] | None = None
+        self._rows: list[int] | None = None
+        self._traced: Traced | None = None
+        self._output: Output | None = None
+        self._submitted = False
+
+    def embed(self, tokens: Iterable[int]) -> None:
+        """The tokens that this pass adds to the context. Raises InvalidHandle for ids outside of the vocabulary."""
+        if isinstance(tokens, Output):
+            raise UsageError("embed was given an epilogue that wasn't awaited; write embed([await output])")
+        tokens = list(tokens)
+        if not all(type(token) is int for token in tokens):
+            wrong = next(token for token in tokens if type(token) is not int)
+            raise InvalidHandle(f"embed takes token ids, and {wrong!r} is a {type(wrong).__name__}")
+        if tokens and not (0 <= min(tokens) and max(tokens) < model.vocabulary_size()):
+            wrong = next(token for token in tokens if not 0 <= token < model.vocabulary_size())
+            raise InvalidHandle(f"token {wrong} is none of this model's; its ids are 0 to {model.vocabulary_size() - 1}")
+        self._tokens = tokens
+
+    def bind_state(self, context: WorkingSet, geometry: Geometry) -> None:
+        """The context that is read and written, and where the tokens go."""
+        context.handle()
+        self._state = (context, geometry)
+
+    def epilogue(self, function: Callable[[], Any] | None = None, *, rows: Sequence[int] | None = None) -> Any:
+        """Runs ``function`` on the device after the pass, and gives an awaitable of what it returned.
+
+        It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. ``rows`` are the embedded tokens
+        whose logits it sees; the last one by default. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``.
+        """
+        if function is None:
+            return lambda decorated: self.epilogue(decorated, rows=rows)
+        if self._output is not None:
+            raise UsageError("this pass has an epilogue already; let it return a tuple of everything you want")
+        self._traced = trace(function)
+        self._rows = None if rows is None else [int(row) for row in rows]
+        self._output = Output(self._traced, last_row_only=rows is None)
+        return self._output
+
+    def submit(self, pipeline: Pipeline) -> None:
+        """The same as ``pipeline.submit(self)``."""
+        pipeline.submit(self)
+
+    def launch(self, loop: Loop) -> asyncio.Future[Any] | None:
+        """Hands the pass to the host, for ``Pipeline``; the future is None if an epilogue holds it."""
+        future = loop.submit(self._request())
+        self._submitted = True
+        if self._output is None:
+            return future
+        self._output._answer = future
+        return None
+
+    def _request(self) -> Forward:
+        if self._submitted:
+            raise UsageError("this pass was submitted before; make a new ForwardPass for every step")
+        if not self._tokens:
+            raise UsageError("this pass embeds no token; call embed([…]) with at least one")
+        if self._state is None:
+            raise UsageError("this pass has no context; call bind_state(context, context.geometry(start, end))")
+        context, geometry = self._state
+        count = len(self._tokens)
+        if geometry.end - geometry.start != count:
+            raise InvalidHandle(
+                f"{count} tokens are embedded and geometry({geometry.start}, {geometry.end}) has places for "
+                f"{geometry.end - geometry.start}; the two must be equal"
+            )
+        traced = self._traced
+        return Forward(
+            context.handle(),
+            self._tokens,
+            geometry.start,
+            geometry.end,
+            self._read_rows(count) if traced else [],
+            traced.wire if traced else None,
+            traced.parameters if traced else [],
+        )
+
+    def _read_rows(self, count: int) -> list[int]:
+        if self._rows is None:
+            return [count - 1]
+        rows = [row + count if row < 0 else row for row in self._rows]
+        if not all(0 <= row < count for row in rows):
+            raise InvalidHandle(f"rows {self._rows} are read and {count} tokens are embedded; rows count them from 0")
+        return rows

@@ -1,0 +1,94 @@
+"""Contexts in the KV cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+
+from inferlet import _loop, model
+from inferlet._host import WorkingSetHandle, host
+from inferlet.errors import ContextOverflow, InvalidHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Tokens ``start`` … ``end`` − 1 of a context are being written; everything before ``end`` is visible."""
+
+    start: int
+    end: int
+
+
+class WorkingSet:
+    """The KV pages of one context, with room for ``tokens`` tokens.
+
+    Raises OutOfPages when the pool is exhausted and ContextOverflow beyond the model's limit. Its pages go back when it is
+    closed, leaves its ``with`` block, or is no longer referred to.
+    """
+
+    def __init__(self, tokens: int, *, _handle: WorkingSetHandle | None = None) -> None:
+        if not isinstance(tokens, int) or tokens < 0:
+            raise InvalidHandle(f"a working set of {tokens!r} tokens was asked for; ask for a number from 0 up")
+        page_size = model.page_size()
+        self._handle: WorkingSetHandle | None = _handle or host().create_working_set(tokens)
+        self._capacity = -(-tokens // page_size) * page_size
+
+    @property
+    def capacity(self) -> int:
+        """The tokens it has room for: whole pages."""
+        return self._capacity
+
+    def geometry(self, start: int, end: int) -> Geometry:
+        """Where the tokens of a pass go. Raises ContextOverflow where there is no room."""
+        if not 0 <= start < end:
+            raise InvalidHandle(f"geometry({start}, {end}) writes no token; start must be 0 or more and before end")
+        if end > self._capacity:
+            raise ContextOverflow(
+                f"geometry({start}, {end}) writes beyond this working set, which has room for {self._capacity} tokens; "
+                "make it larger or call reserve"
+            )
+        return Geometry(start, end)
+
+    def reserve(self, pages: int) -> None:
+        """Adds ``pages`` pages of room."""
+        self._ready().reserve(_whole(pages, "pages"))
+        self._capacity += pages * model.page_size()
+
+    def fork(self) -> WorkingSet:
+        """A copy that shares its pages until one of the two writes to them."""
+        return WorkingSet(self._capacity, _handle=self._ready().fork())
+
+    def discard(self, first_page: int, count: int) -> None:
+        """Gives up what ``count`` pages from ``first_page`` on hold; positions stay as they are."""
+        self._ready().discard(_whole(first_page, "first_page"), _whole(count, "count"))
+
+    def close(self) -> None:
+        """Gives the pages back. Raises InvalidHandle if that was done already."""
+        self._ready().close()
+        self._handle = None
+
+    def handle(self) -> WorkingSetHandle:
+        """The host's. Raises InvalidHandle once it is closed."""
+        if self._handle is None:
+            raise InvalidHandle("this working set was closed; make another one")
+        return self._handle
+
+    def _ready(self) -> WorkingSetHandle:
+        """The handle, once the passes that were submitted before have reached the host."""
+        handle = self.handle()
+        loop = _loop.running()
+        if loop is not None:
+            loop.flush()
+        return handle
+
+    def __enter__(self) -> WorkingSet:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+        if self._handle is not None:
+            self.close()
+
+
+def _whole(value: int, name: str) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise InvalidHandle(f"{name} is {value!r}; it must be a number from 0 up")
+    return value

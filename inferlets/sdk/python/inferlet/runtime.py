@@ -1,0 +1,41 @@
+"""The instance this program runs as."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Literal
+
+from inferlet import _program
+from inferlet._host import host
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+def version() -> str:
+    """Of pie-edge."""
+    return host().version()
+
+
+def instance_id() -> str:
+    """Unique among the instances of this host."""
+    return host().instance_id()
+
+
+def seed() -> int:
+    """What every random number of this instance derives from, those of ``random`` included."""
+    return host().seed()
+
+
+def arguments() -> dict[str, Any]:
+    """The input that ``main`` gets."""
+    return _program.arguments
+
+
+def log(message: object, level: Level = "info") -> None:
+    """A line for the operator; the client doesn't see it."""
+    host().log(level, str(message))
+
+
+def reseed() -> None:
+    """``random`` was initialised when the component was built; from here on it is this instance's own."""
+    random.seed(host().seed())

@@ -1,0 +1,117 @@
+"""The Backend protocol, the facts a backend states, and ``open``, the only place that names backends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pie_edge.program.encodings import DType, Encoding
+from pie_edge.program.ops import Program, Role, Value
+
+BytesLike = bytes | bytearray | memoryview
+"""Anything whose memory can be read as bytes without copying (``array.array`` and NumPy arrays through ``memoryview``)."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Frozen facts of an open device: ask these, never its name."""
+
+    backend: str
+    device: str
+    memory: int
+    """Bytes that may be allocated in all."""
+    max_binding: int
+    """Bytes of the largest buffer that a kernel may see."""
+    kinds: frozenset[str]
+    """Op kinds it runs as they are; ``expand`` rewrites the rest."""
+    supports: Callable[[Encoding], bool]
+    """Whether its kernels read weights in this encoding."""
+    kv_dtype: DType
+    """What it prefers to keep keys and values in."""
+    software: bool = False
+    """A software implementation of a GPU API: used only when asked for or when nothing else is there."""
+
+
+class Buffer(Protocol):
+    """A piece of device memory. Opaque; only its backend looks inside."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+class WeightSource(Protocol):
+    """A weight as its file holds it. A backend pulls what it can use: the raw rows, or repacked planes."""
+
+    @property
+    def encoding(self) -> str:
+        """The file's own name for it: ``Q4_1``, ``F16``, …"""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def raw(self, first: int, count: int) -> memoryview:
+        """The file's bytes of ``count`` rows from ``first``, not copied."""
+
+    def planes(self, first: int, count: int) -> Mapping[str, Any]:
+        """The planes (``encodings.planes``) of these rows in the value's encoding, as NumPy arrays."""
+
+
+class Ticket(Protocol):
+    """A run that was enqueued."""
+
+
+class Executable(Protocol):
+    """A compiled Program, bound to its buffers."""
+
+    @property
+    def program(self) -> Program: ...
+
+
+class Backend(Protocol):
+    """A device. Methods that a browser can't do synchronously are awaited; ``run`` never waits.
+
+    ``buffers`` of ``compile`` maps the Program's weight and state values by name: a weight to what ``load`` gave, a state to
+    what ``allocate`` gave. Inputs, temps and outputs belong to the Executable.
+    """
+
+    @property
+    def limits(self) -> Limits: ...
+
+    async def allocate(self, nbytes: int, role: Role) -> Buffer:
+        """Zeroed. Raises OutOfMemory saying what was asked and what is free."""
+
+    def free(self, buffer: Any) -> None: ...
+
+    def write(self, buffer: Buffer, data: BytesLike, offset: int = 0) -> None:
+        """Ordered with runs; copies before it returns."""
+
+    async def load(self, value: Value, source: WeightSource) -> Any:
+        """Bring a weight to the device, repacked as its kernels want it."""
+
+    async def compile(self, program: Program, buffers: Mapping[str, Any]) -> Executable:
+        """Slow; cached by digest; off the step path. Raises Unsupported for an op kind or encoding it has not."""
+
+    def run(self, executable: Executable, inputs: Mapping[str, BytesLike]) -> Ticket:
+        """Enqueue in order, without waiting. A model Program takes its inputs as the one block ``step`` (`StepLayout`), an
+        epilogue Program each input by name."""
+
+    def poll(self, ticket: Ticket) -> bool: ...
+
+    async def read(self, ticket: Ticket) -> Mapping[str, memoryview]:
+        """The outputs by name, each a flat memoryview with its element format. Raises DeviceLost."""
+
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a backend's ``probe()`` saw of this machine. A probe never raises, and leaves nothing allocated."""
+
+    devices: tuple[str, ...]
+    """Usable ones by name, the driver's order; empty when there are none."""
+    reason: str = ""
+    """Why it can't be used here; empty when it can."""
+    remedy: str = ""
+    software: bool = False
+    """All its devices are software implementations."""

@@ -1,0 +1,116 @@
+"""Which backend runs: the only place that names them. Each is imported when it is looked at, never before."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pie_edge.errors import BackendUnavailable
+
+if TYPE_CHECKING:
+    from pie_edge.backend import Backend, Finding
+
+BACKENDS = ("cuda", "metal", "vulkan", "wgpu", "cpu")
+"""In order of preference."""
+TITLES = {"cuda": "CUDA", "metal": "Metal", "vulkan": "Vulkan", "wgpu": "wgpu", "cpu": "cpu"}
+
+
+@dataclass(frozen=True)
+class PassedOver:
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A backend that works here and one of its devices by name; and why the better ones were left."""
+
+    backend: str
+    device: str
+    passed_over: tuple[PassedOver, ...] = ()
+
+    def __str__(self) -> str:
+        """One line for people: backends passed over for the same reason are told together."""
+        by_reason: dict[str, list[str]] = {}
+        for one in self.passed_over:
+            by_reason.setdefault(one.reason, []).append(one.backend)
+        told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
+        return f"{self.backend} on {self.device}" + (f" (passed over {told})" if told else "")
+
+
+def has_kernels(backend: str) -> bool:
+    """Whether this version can compute on it: its package has a ``backend`` module, and not only a probe."""
+    return importlib.util.find_spec(f"pie_edge.backends.{backend}.backend") is not None
+
+
+def probe(backend: str) -> Finding:
+    """What there is of it on this machine. May take tens of milliseconds: drivers get loaded."""
+    found: Finding = importlib.import_module(f"pie_edge.backends.{backend}.probe").probe()
+    return found
+
+
+def choose(backend: str = "auto", device: str = "") -> Choice:
+    """The backend named, or for ``auto`` the first that works on hardware; ``device`` is an index or part of a name.
+
+    Raises BackendUnavailable: a backend asked for by name is never replaced by another.
+    """
+    if backend != "auto":
+        return Choice(backend, _device(backend, probe(backend), device))
+    passed: list[PassedOver] = []
+    for name in BACKENDS:
+        reason = _unfit(name)
+        if not reason:
+            try:
+                return Choice(name, _device(name, probe(name), device), tuple(passed))
+            except BackendUnavailable as error:
+                reason = str(error)
+        passed.append(PassedOver(name, reason))
+    wanted = f"has a device like {device!r}" if device else "works here"
+    raise BackendUnavailable(f"no backend {wanted}; `pie-edge doctor` tells the devices and remedies")
+
+
+def _unfit(backend: str) -> str:
+    """Why ``auto`` leaves it, or nothing. Drivers aren't touched for a backend that couldn't compute anyway."""
+    if not has_kernels(backend):
+        return "no kernels in this version yet"
+    found = probe(backend)
+    return found.reason or ("only a software device" if found.software else "")
+
+
+def _device(backend: str, found: Finding, wanted: str) -> str:
+    title = TITLES[backend]
+    if not has_kernels(backend):
+        seen = f"this machine has {', '.join(found.devices)}" if found.devices else f"and here {found.reason}"
+        raise BackendUnavailable(
+            f"backend {backend} was asked for, but this version has no {title} kernels yet ({seen}); "
+            "use --backend cpu or auto"
+        )
+    if not found.devices:
+        raise BackendUnavailable(
+            f"backend {backend} was asked for, but {found.reason}; {found.remedy or 'use --backend auto'}"
+        )
+    if not wanted:
+        return found.devices[0]
+    if wanted.isdecimal() and int(wanted) < len(found.devices):
+        return found.devices[int(wanted)]
+    for name in found.devices:
+        if wanted.casefold() in name.casefold() and not wanted.isdecimal():
+            return name
+    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(found.devices)}")
+
+
+def _listed(devices: tuple[str, ...]) -> str:
+    return ", ".join(f"{index}: {name}" for index, name in enumerate(devices))
+
+
+async def open_backend(
+    choice: Choice, *, threads: int = 0, memory: int = 0, exact: bool = False, cache_dir: Path | None = None
+) -> Backend:
+    """Open what was chosen. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core."""
+    module: Any = importlib.import_module(f"pie_edge.backends.{choice.backend}.backend")
+    opener = getattr(module, f"open_{choice.backend}")
+    opened: Backend = await opener(choice.device, threads=threads, memory=memory, exact=exact, cache_dir=cache_dir)
+    return opened

@@ -1,0 +1,3 @@
+from pie_edge.cli import main
+
+main()

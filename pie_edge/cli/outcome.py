@@ -1,0 +1,72 @@
+"""How a command ends: every exception becomes a message on stderr and an exit status, in one place."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import ParamSpec
+
+import typer
+
+from pie_edge.errors import BackendUnavailable, InferletFailed, PieError, UsageError
+
+P = ParamSpec("P")
+
+FAILED, MISUSED, INTERRUPTED, READER_GONE = 1, 2, 130, 141
+
+
+def reported(command: Callable[P, None]) -> Callable[P, None]:
+    """Wrap a command's function so that whatever it raises is told in our words, never as a traceback of ours."""
+
+    @functools.wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+            sys.stdout.flush()
+        except (typer.Exit, typer.Abort):
+            raise
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # Python flushes stdout once more at exit, and would complain about the same pipe.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(READER_GONE) from None
+        except Exception as error:
+            tell(error)
+            raise typer.Exit(status(error)) from None
+
+    return wrapped
+
+
+def status(error: BaseException) -> int:
+    """2 if the request itself can't be met as asked, else 1."""
+    return MISUSED if isinstance(error, UsageError | BackendUnavailable) else FAILED
+
+
+def tell(error: Exception) -> None:
+    """The error on stderr. Of an inferlet's own exception, its own traceback, which ends with the message."""
+    if os.environ.get("PIE_EDGE_DEBUG"):
+        traceback.print_exception(error)
+    guest = getattr(error, "traceback", "")
+    if guest:
+        print(guest.rstrip("\n"), file=sys.stderr)
+    if isinstance(error, InferletFailed) and guest:
+        return
+    print(f"error: {describe(error)}", file=sys.stderr)
+
+
+def describe(error: Exception) -> str:
+    if isinstance(error, PieError):
+        return error.message
+    return f"unexpected {type(error).__name__}: {error} (PIE_EDGE_DEBUG=1 shows where; please report it)"
+
+
+def error_object(error: Exception) -> dict[str, object]:
+    """The error as ``--json`` prints it."""
+    told: dict[str, object] = {"code": getattr(error, "code", "internal"), "message": describe(error)}
+    if guest := getattr(error, "traceback", ""):
+        told["traceback"] = guest
+    return {"error": told}

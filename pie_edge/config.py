@@ -1,0 +1,235 @@
+"""Settings: one frozen object, from flags over environment variables over the configuration file over defaults.
+
+Every setting is declared once, as a field of ``Settings`` or ``InstanceLimits``; the file format, the environment's
+names, ``config init`` and ``docs/configuration.md`` all follow from there. Anything unknown or mistyped is refused by
+name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from pie_edge.backend_choice import BACKENDS
+from pie_edge.config_values import Kind, flag, one_of, seconds, size, text, whole
+from pie_edge.errors import ConfigError
+
+PREFIX = "PIE_EDGE_"
+NOT_SETTINGS = {"PIE_EDGE_CONFIG", "PIE_EDGE_HOME", "PIE_EDGE_CACHE", "PIE_EDGE_DEBUG"}
+"""Variables with our prefix that say where things lie or how much is told, and are no settings."""
+TEST_PREFIX = "PIE_EDGE_TEST_"
+
+
+def _setting(default: Any, kind: Kind, doc: str) -> Any:
+    return field(default=default, metadata={"kind": kind, "doc": doc})
+
+
+@dataclass(frozen=True)
+class InstanceLimits:
+    """What one inferlet may use."""
+
+    memory: int = _setting(
+        512 * 2**20, size(32 * 2**20, 4 * 2**30), "Memory of one inferlet's Wasm instance, in bytes or with a unit."
+    )
+    time: float = _setting(600.0, seconds(0, 1e7), "Wall-clock time of one inferlet; 0 is no limit.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a process. Sizes are bytes, times seconds."""
+
+    model: str = _setting(
+        "smollm2-135m", text(), "Model used when none is named: a built-in name, an imported one, or a file."
+    )
+    backend: str = _setting("auto", one_of("auto", *BACKENDS), "Device interface; auto takes the best that works here.")
+    device: str = _setting(
+        "", text(), "Which of the backend's devices: an index or part of its name; empty is the first."
+    )
+    threads: int = _setting(
+        0, whole(0, 1024), "CPU threads of the cpu backend; 0 is one for each core of this process."
+    )
+    exact: bool = _setting(
+        False, flag(), "Keep keys, values and activations in float32 instead of the device's best type."
+    )
+    memory: int = _setting(
+        0, size(0, 2**50), "Most that the backend may allocate in all; 0 is what the device has free."
+    )
+    kv_memory: int = _setting(0, size(0, 2**50), "Memory of the KV pages; 0 sizes it from the model and what is free.")
+    page_size: int = _setting(16, one_of(8, 16, 32), "Tokens in a KV page.")
+    top_k: int = _setting(256, whole(1, 4096), "Candidates in a next-token distribution that an inferlet asks for.")
+    speculation_depth: int = _setting(1, whole(0, 8), "Passes prepared ahead of an inferlet while the device works.")
+    max_instances: int = _setting(1000, whole(1, 100_000), "Inferlets alive at once; one more is refused.")
+    eviction: str = _setting("lru", one_of("lru"), "Which unreferenced cached KV pages go first when pages run out.")
+    limits: InstanceLimits = field(default_factory=InstanceLimits)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One setting as users name it: ``page_size``, ``limits.memory``."""
+
+    name: str
+    kind: Kind
+    default: Any
+    doc: str
+
+    @property
+    def variable(self) -> str:
+        return PREFIX + self.name.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        """``--page-size``; a limit's is ``--max-time``."""
+        return "--" + self.name.replace("limits.", "max-").replace("_", "-")
+
+
+def _keys(of: type, table: str = "") -> Iterator[Key]:
+    members: tuple[Field[Any], ...] = fields(of)
+    for member in members:
+        if "kind" in member.metadata:
+            yield Key(table + member.name, member.metadata["kind"], member.default, member.metadata["doc"])
+    if of is Settings:
+        yield from _keys(InstanceLimits, "limits.")
+
+
+KEYS: dict[str, Key] = {key.name: key for key in _keys(Settings)}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The settings and, for each by name, where its value is from: ``default``, a file's path, a variable or a flag."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    path: Path
+
+    def value(self, name: str) -> Any:
+        table, _, member = name.rpartition(".")
+        return getattr(self.settings.limits if table else self.settings, member)
+
+
+def config_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """``PIE_EDGE_CONFIG``, else the platform's folder for settings."""
+    if named := environment.get("PIE_EDGE_CONFIG"):
+        return Path(named).expanduser()
+    if sys.platform == "win32":
+        folder = Path(environment.get("APPDATA") or Path.home() / "AppData/Roaming")
+    elif sys.platform == "darwin":
+        folder = Path.home() / "Library/Application Support"
+    else:
+        folder = Path(environment.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return folder / "pie-edge" / "config.toml"
+
+
+def load(flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ) -> Configuration:
+    """The settings in force. ``flags`` are by setting name; those that are None weren't given.
+
+    Raises ConfigError naming the setting, where it was set, what was found and what is accepted.
+    """
+    path = config_path(environment)
+    values: dict[str, Any] = {name: key.default for name, key in KEYS.items()}
+    origins = dict.fromkeys(KEYS, "default")
+    layers = [_from_file(path, environment), _from_environment(environment), _from_flags(flags or {})]
+    for layer in layers:
+        for name, (value, origin) in layer.items():
+            values[name], origins[name] = value, origin
+    limits = InstanceLimits(**{name.removeprefix("limits."): values.pop(name) for name in list(values) if "." in name})
+    return Configuration(Settings(**values, limits=limits), origins, path)
+
+
+Layer = dict[str, tuple[Any, str]]
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Layer:
+    layer: Layer = {}
+    for name, given in flags.items():
+        if given is not None:
+            key = KEYS[name]
+            value = key.kind.read(given) if isinstance(given, str) else given
+            layer[name] = _checked(key, value, key.flag), key.flag
+    return layer
+
+
+def _from_environment(environment: Mapping[str, str]) -> Layer:
+    by_variable = {key.variable: key for key in KEYS.values()}
+    layer: Layer = {}
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable in NOT_SETTINGS or variable.startswith(TEST_PREFIX):
+            continue
+        key = by_variable.get(variable)
+        if key is None:
+            known = [*by_variable, *NOT_SETTINGS]
+            raise ConfigError(f"environment variable {variable} is no setting of pie-edge{_nearest(variable, known)}")
+        layer[key.name] = _checked(key, key.kind.read(environment[variable]), variable), variable
+    return layer
+
+
+def _from_file(path: Path, environment: Mapping[str, str]) -> Layer:
+    try:
+        source = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if environment.get("PIE_EDGE_CONFIG"):
+            raise ConfigError(f"PIE_EDGE_CONFIG names {path}, which doesn't exist; create it or unset it") from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} can't be read: {error}; mend it or name another in PIE_EDGE_CONFIG") from None
+    try:
+        document = tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    layer: Layer = {}
+    for name, value in _flatten(document):
+        place = f"{path}, line {_line_of(source, name)}"
+        if name not in KEYS:
+            raise ConfigError(f"{place}: {name} is no setting of pie-edge{_nearest(name, KEYS)}")
+        layer[name] = _checked(KEYS[name], value, place), str(path)
+    return layer
+
+
+def _flatten(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Dotted names. A table that is none of ours is one unknown setting, whatever it holds."""
+    tables = {name.partition(".")[0] for name in KEYS if "." in name}
+    for name, value in document.items():
+        if name in tables and isinstance(value, dict):
+            yield from ((f"{name}.{member}", inner) for member, inner in value.items())
+        else:
+            yield name, value
+
+
+def _line_of(source: str, name: str) -> int:
+    """The line that sets ``name``, found by reading the text again: tomllib keeps no places. 1 if written unusually."""
+    table, _, member = name.rpartition(".")
+    current = ""
+    for number, line in enumerate(source.splitlines(), 1):
+        if header := re.match(r"\s*\[+\s*([\w.\"-]+)\s*\]", line):
+            current = header[1].strip('"')
+            if current == name:
+                return number
+        assigned = re.match(r"\s*([\w.\"-]+)\s*=", line)
+        if assigned and (current, assigned[1].strip('"')) in {(table, member), ("", name)}:
+            return number
+    return 1
+
+
+def _checked(key: Key, value: object, place: str) -> Any:
+    try:
+        return key.kind.parse(value)
+    except ValueError:
+        raise ConfigError(f"{place}: {key.name} is {_shown(value)}; it must be {key.kind.expects}") from None
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else "; `pie-edge config init` writes a file with every setting"

@@ -1,0 +1,118 @@
+"""The kinds of value a setting may have: what TOML or text is accepted, what it becomes, and how it is written back."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+ANY_TEXT = "a text"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """``parse`` takes what TOML holds and raises ValueError if it isn't ``expects``; ``read`` turns the text of an
+    environment variable or a flag into what TOML would hold; ``write`` is a parsed value as TOML."""
+
+    expects: str
+    parse: Callable[[object], Any]
+    read: Callable[[str], object]
+    write: Callable[[Any], str]
+
+
+def _literal(text: str) -> object:
+    """``8`` → 8, ``true`` → True; anything that is no TOML value stays text, for ``parse`` to refuse."""
+    try:
+        value: object = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def text() -> Kind:
+    def parse(value: object) -> str:
+        if not isinstance(value, str) or any(ord(character) < 32 for character in value):
+            raise ValueError
+        return value
+
+    return Kind(ANY_TEXT, parse, str, _quoted)
+
+
+def flag() -> Kind:
+    def parse(value: object) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+
+    return Kind("true or false", parse, _literal, lambda value: "true" if value else "false")
+
+
+def one_of(*choices: str | int) -> Kind:
+    """A closed set, all texts or all whole numbers."""
+    texts = isinstance(choices[0], str)
+
+    def parse(value: object) -> str | int:
+        for choice in choices:
+            if type(value) is type(choice) and value == choice:
+                return choice
+        raise ValueError
+
+    named = [_quoted(str(choice)) if texts else str(choice) for choice in choices]
+    expects = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} or {named[-1]}"
+    return Kind(expects, parse, str if texts else _literal, lambda value: _quoted(value) if texts else str(value))
+
+
+def whole(low: int, high: int) -> Kind:
+    def parse(value: object) -> int:
+        if type(value) is not int or not low <= value <= high:
+            raise ValueError
+        return value
+
+    return Kind(f"a whole number from {low} to {high}", parse, _literal, str)
+
+
+def seconds(low: float, high: float) -> Kind:
+    def parse(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError
+        return float(value)
+
+    return Kind(f"a number of seconds from {low:g} to {high:,.0f}", parse, _literal, lambda value: f"{value:g}")
+
+
+def size(low: int, high: int) -> Kind:
+    """Bytes: a whole number, or a text with a unit such as ``"512 MiB"``."""
+
+    def parse(value: object) -> int:
+        nbytes = parse_size(value) if isinstance(value, str) else value
+        if type(nbytes) is not int or not low <= nbytes <= high:
+            raise ValueError
+        return nbytes
+
+    expects = f'a size such as "512 MiB", from {show_size(low)} to {show_size(high)}'
+    return Kind(expects, parse, str, lambda value: _quoted(show_size(value)) if value else "0")
+
+
+def parse_size(value: str) -> int:
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", value)
+    unit = match and {name.lower(): factor for name, factor in UNITS.items()}.get(match[2].lower())
+    if not match or unit is None:
+        raise ValueError(value)
+    return int(float(match[1]) * unit)
+
+
+def show_size(nbytes: int) -> str:
+    """The largest binary unit that holds it as a whole number: 1536 → ``1536 B``, 2**20 → ``1 MiB``."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if nbytes and nbytes % UNITS[unit] == 0:
+            return f"{nbytes // UNITS[unit]} {unit}"
+    return f"{nbytes} B" if nbytes else "0"

@@ -1,0 +1,156 @@
+"""Every error pie-edge raises on purpose, as one tree.
+
+    PieError
+    ├── UsageError            the command line or an argument is wrong
+    │   └── ConfigError       a setting is unknown or has the wrong type
+    ├── ModelError            a checkpoint can't be used
+    │   ├── ModelNotFound     no such model here or at its source
+    │   ├── BadCheckpoint     the file is truncated, corrupt or contradicts itself
+    │   ├── Unsupported       a known thing that this build or backend can't do
+    │   ├── TokenizerError    the tokenizer is missing or can't be built
+    │   └── TemplateError     the chat template is missing or refuses the messages
+    ├── BackendError          a device can't be used
+    │   ├── BackendUnavailable  not on this machine; the message says what would help
+    │   ├── OutOfMemory       an allocation didn't fit
+    │   └── DeviceLost        the device went away in the middle of work
+    ├── ResourceError         an inferlet asked for what it can't have
+    │   ├── InvalidHandle     an id the inferlet doesn't own, or a value out of range
+    │   ├── OutOfPages        the KV pool is exhausted
+    │   ├── ContextOverflow   more tokens than the context or the model holds
+    │   └── EpilogueError     an epilogue that doesn't type-check
+    └── InferletError         the inferlet itself failed
+        ├── InferletInvalid   it doesn't parse, or has no ``main``
+        ├── InferletFailed    it raised; ``traceback`` is the guest's own
+        ├── InferletTrapped   the Wasm guest trapped
+        ├── InferletTimeout   it ran past its time
+        ├── InferletMemory    it hit its memory ceiling
+        └── InferletCancelled it was cancelled from outside
+
+Messages say who asked, what was asked, what there is, and the remedy. ``code`` is the stable
+name that crosses the Wasm boundary and the wire.
+"""
+
+from __future__ import annotations
+
+
+class PieError(Exception):
+    """Base of the tree. ``code`` is stable; the message is for people."""
+
+    code = "error"
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class UsageError(PieError):
+    code = "usage"
+
+
+class ConfigError(UsageError):
+    code = "config"
+
+
+class ModelError(PieError):
+    code = "model"
+
+
+class ModelNotFound(ModelError):
+    code = "model-not-found"
+
+
+class BadCheckpoint(ModelError):
+    code = "bad-checkpoint"
+
+
+class Unsupported(ModelError):
+    code = "unsupported"
+
+
+class TokenizerError(ModelError):
+    code = "tokenizer"
+
+
+class TemplateError(ModelError):
+    code = "template"
+
+
+class BackendError(PieError):
+    code = "backend"
+
+
+class BackendUnavailable(BackendError):
+    code = "backend-unavailable"
+
+
+class OutOfMemory(BackendError):
+    code = "out-of-memory"
+
+
+class DeviceLost(BackendError):
+    code = "device-lost"
+
+
+class ResourceError(PieError):
+    code = "resource"
+
+
+class InvalidHandle(ResourceError):
+    code = "invalid-handle"
+
+
+class OutOfPages(ResourceError):
+    code = "out-of-pages"
+
+
+class ContextOverflow(ResourceError):
+    code = "context-overflow"
+
+
+class EpilogueError(ResourceError):
+    code = "epilogue"
+
+
+class InferletError(PieError):
+    code = "inferlet"
+
+
+class InferletInvalid(InferletError):
+    code = "inferlet-invalid"
+
+
+class InferletFailed(InferletError):
+    """The guest raised. ``traceback`` is the guest's own text, with the user's file and line."""
+
+    code = "inferlet-failed"
+
+    def __init__(self, message: str, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
+
+
+class InferletTrapped(InferletError):
+    code = "inferlet-trapped"
+
+
+class InferletTimeout(InferletError):
+    code = "inferlet-timeout"
+
+
+class InferletMemory(InferletError):
+    code = "inferlet-memory"
+
+
+class InferletCancelled(InferletError):
+    code = "inferlet-cancelled"
+
+
+def by_code(code: str) -> type[PieError]:
+    """The class whose ``code`` this is; ``PieError`` for a code this build doesn't know."""
+    pending: list[type[PieError]] = [PieError]
+    while pending:
+        kind = pending.pop()
+        if kind.code == code:
+            return kind
+        pending += kind.__subclasses__()
+    return PieError

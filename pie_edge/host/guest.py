@@ -1,0 +1,80 @@
+"""One inferlet as the imports see it: what it owns, and where its words go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from pie_edge.errors import InvalidHandle
+from pie_edge.host.wasi import STDERR, Outside
+
+if TYPE_CHECKING:
+    from pie_edge.control.engine import ModelFacts
+    from pie_edge.control.space import Space
+    from pie_edge.host.events import Events
+    from pie_edge.host.limits import Limits
+    from pie_edge.host.mailbox import Mailbox
+    from pie_edge.host.source import Source
+    from pie_edge.tokenizer import Detokenizer, Tokenizer
+
+
+class Turns(Protocol):
+    """A model's chat template, cut into the token sequences that a conversation is made of. May raise TemplateError."""
+
+    def system(self, text: str) -> Sequence[int]: ...
+    def user(self, text: str) -> Sequence[int]: ...
+    def assistant(self, text: str) -> Sequence[int]: ...
+    def cue(self) -> Sequence[int]: ...
+    def seal(self) -> Sequence[int]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What all guests of a host share. ``turns`` is None where the model has no chat template."""
+
+    facts: ModelFacts
+    tokenizer: Tokenizer
+    turns: Turns | None
+
+
+@dataclass(eq=False)
+class Guest:
+    number: int
+    name: str
+    source: Source
+    limits: Limits
+    model: Model
+    space: Space
+    mailbox: Mailbox
+    on_text: Callable[[str], None]
+    on_log: Callable[[str], None]
+    wake: Callable[[], None]
+    events: Events
+    outside: Outside = field(init=False)
+    last_words: str = ""
+    """The end of what went to the Wasm guest's own standard error: a crashing interpreter says why there."""
+
+    def __post_init__(self) -> None:
+        self.outside = Outside(self._raw_output)
+        self._decoders: dict[int, Detokenizer] = {}
+
+    def _raw_output(self, stream: int, text: str) -> None:
+        if stream == STDERR:
+            self.last_words = (self.last_words + text)[-2000:]
+            self.on_log(text)
+        else:
+            self.on_text(text)
+
+    def add_decoder(self, decoder: Detokenizer) -> int:
+        number = max(self._decoders, default=0) + 1
+        self._decoders[number] = decoder
+        return number
+
+    def decoder(self, number: int) -> Detokenizer:
+        if number not in self._decoders:
+            raise InvalidHandle(f"{self.name} has no decoder {number}")
+        return self._decoders[number]
+
+    def drop_decoder(self, number: int) -> None:
+        self._decoders.pop(number, None)

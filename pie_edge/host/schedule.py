@@ -1,0 +1,64 @@
+"""Whose turn it is among guests that share the loop's thread.
+
+A turn of asyncio's loop goes first to the loop's other work, the device above all; then to guests that were woken, for at
+most ``budget`` seconds; then, if nobody was woken meanwhile, to one guest that merely used up its last slice. So guests that
+spin delay everybody else by at most a slice, however many they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import Protocol
+
+_HOPS = 4
+"""Turns of the loop between two slices of spinning guests: an answer from the device wakes a guest through that many."""
+
+
+class Runnable(Protocol):
+    def advance(self) -> bool:
+        """Runs until it blocks or ends (False), or its slice is over (True). Raises nothing."""
+
+
+class Schedule:
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = 0.002) -> None:
+        self._loop = loop
+        self._budget = budget
+        self._woken: deque[Runnable] = deque()
+        self._spent: deque[Runnable] = deque()
+        self._armed = False
+
+    def wake(self, guest: Runnable) -> None:
+        """``guest`` can go on."""
+        self._woken.append(guest)
+        self._arm(0)
+
+    def _arm(self, hops: int) -> None:
+        if not self._armed:
+            self._armed = True
+            self._loop.call_soon(self._turn, hops)
+
+    def _turn(self, hops: int) -> None:
+        self._armed = False
+        if self._woken:
+            self._run_woken()
+            hops = _HOPS
+        elif hops > 0:
+            hops -= 1
+        elif self._spent:
+            self._run(self._spent.popleft())
+            hops = _HOPS
+        if self._woken or self._spent:
+            self._arm(hops)
+
+    def _run_woken(self) -> None:
+        end = time.perf_counter() + self._budget
+        while self._woken:
+            self._run(self._woken.popleft())
+            if time.perf_counter() >= end:
+                return
+
+    def _run(self, guest: Runnable) -> None:
+        if guest.advance():
+            self._spent.append(guest)

@@ -1,0 +1,36 @@
+"""From a checkpoint's own architecture name to its family."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import cast
+
+from pie_edge.errors import Unsupported
+from pie_edge.model.spec import Facts, Family, Spec, check
+
+FAMILIES = {
+    "llama": "pie_edge.model.llama",
+    "gemma3": "pie_edge.model.gemma3",
+    "gemma3_text": "pie_edge.model.gemma3",
+}
+"""Architecture names as GGUF (``general.architecture``) and Hugging Face (``model_type``) write them."""
+
+
+def family(architecture: str, path: str) -> Family:
+    """The family of an architecture. Raises Unsupported naming the nearest one known."""
+    if architecture not in FAMILIES:
+        near = difflib.get_close_matches(architecture, FAMILIES, n=1, cutoff=0.0)
+        raise Unsupported(
+            f"{path}: architecture {architecture!r} is not known to this version; it knows {', '.join(FAMILIES)}"
+            f" (nearest: {near[0]}). Import a model of one of these"
+        )
+    return cast(Family, importlib.import_module(FAMILIES[architecture]))
+
+
+def read(facts: Facts) -> Spec:
+    """The checked Spec of a checkpoint: every weight is there in the right shape."""
+    chosen = family(facts.architecture, facts.path)
+    spec = cast(Spec, chosen.read(facts))
+    check(facts, spec, chosen.weights(spec))
+    return spec

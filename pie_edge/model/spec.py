@@ -1,0 +1,190 @@
+"""What the rest of the system knows of a model: its facts, its weights' names, and how a family is asked for a Program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from pie_edge.errors import BadCheckpoint, Unsupported
+from pie_edge.program.encodings import DType, Encoding
+from pie_edge.program.ops import Program, Value
+from pie_edge.program.step import Bucket, StepLayout
+from pie_edge.program.trace import Trace
+
+GGUF = "gguf"
+SAFETENSORS = "safetensors"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Facts that every decoder has. Families extend it with their own."""
+
+    architecture: str
+    container: str
+    vocabulary: int
+    context: int
+    """Positions the model was trained for."""
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    mlp: int
+    eps: float
+    tied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """A weight that a family needs: its name in the Program and in the file, and its shape."""
+
+    name: str
+    source: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Geometry of the state that Programs share: the KV pool, the logits rows, the token pool."""
+
+    pages: int
+    page_size: int
+    dtype: DType
+    logit_rows: int
+    token_slots: int
+
+
+class Family(Protocol):
+    """One module of ``model/``: ``read`` a checkpoint's facts, list its ``weights``, ``trace`` a bucket's Program."""
+
+    def read(self, facts: Facts) -> Any:
+        """The family's own Spec."""
+
+    def weights(self, spec: Any) -> tuple[WeightSpec, ...]: ...
+
+    def trace(self, spec: Any, bucket: Bucket, cache: Cache, encodings: Mapping[str, Encoding]) -> Program: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A checkpoint's metadata with typed access: ``get`` names the file and the key when one is missing or odd."""
+
+    path: str
+    container: str
+    architecture: str
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, tuple[int, ...]]
+    """Shapes by the file's own names."""
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise BadCheckpoint(
+                f"{self.path}: {self._key(key)} should be a whole number, is {value!r}; fetch the file again"
+            )
+        return value
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self._get(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise BadCheckpoint(f"{self.path}: {self._key(key)} should be a number, is {value!r}; fetch the file again")
+        return float(value)
+
+    def text(self, key: str, default: str) -> str:
+        return str(self._get(key, default))
+
+    def within(self, key: str) -> Facts:
+        """The facts of a nested object (``rope_parameters`` of a config.json); empty where there is none."""
+        nested = self.metadata.get(key)
+        return replace(self, metadata=nested if isinstance(nested, Mapping) else {})
+
+    def refuse(self, what: str) -> Unsupported:
+        return Unsupported(
+            f"{self.path}: {what} is not known to the {self.architecture} family of this version; import a checkpoint without it"
+        )
+
+    def _key(self, key: str) -> str:
+        return f"{self.architecture}.{key}" if self.container == GGUF else key
+
+    def _get(self, key: str, default: Any) -> Any:
+        value = self.metadata.get(self._key(key))
+        if value is not None:
+            return value
+        if default is None:
+            raise BadCheckpoint(
+                f"{self.path}: the {self.architecture} model's metadata lacks {self._key(key)}; "
+                "convert or fetch the checkpoint again"
+            )
+        return default
+
+    def rows(self, tensor: str) -> int:
+        if tensor not in self.tensors:
+            raise BadCheckpoint(f"{self.path}: tensor {tensor} is missing; fetch the file again")
+        return self.tensors[tensor][0]
+
+
+_DERIVED = (".rotary_emb.inv_freq", ".attention.masked_bias", ".attn.bias")
+"""Buffers that old exports carry and that follow from the configuration."""
+
+
+def check(facts: Facts, spec: Spec, weights: tuple[WeightSpec, ...]) -> None:
+    """Every weight is there in the right shape, and the facts agree with each other; else BadCheckpoint."""
+    for fact in ("vocabulary", "context", "hidden", "layers", "heads", "kv_heads", "head_dim", "mlp"):
+        if getattr(spec, fact) <= 0:
+            raise BadCheckpoint(f"{facts.path}: the {spec.architecture} model states {fact} = {getattr(spec, fact)}")
+    if spec.heads % spec.kv_heads:
+        raise BadCheckpoint(f"{facts.path}: {spec.heads} heads can't share {spec.kv_heads} key-value heads evenly")
+    unread = sorted(facts.tensors.keys() - {weight.source for weight in weights})
+    unread = [name for name in unread if not name.endswith(_DERIVED)]
+    if unread:
+        # Leaving out a bias or a norm would give fluent nonsense, so a tensor that nobody reads is refused.
+        raise Unsupported(
+            f"{facts.path}: tensor {unread[0]} ({len(unread)} such) has no place in the {spec.architecture} family of this "
+            "version; import a checkpoint without it"
+        )
+    for weight in weights:
+        found = facts.tensors.get(weight.source)
+        if found is None:
+            raise BadCheckpoint(f"{facts.path}: tensor {weight.source} is missing; fetch the file again")
+        if found != weight.shape:
+            raise BadCheckpoint(
+                f"{facts.path}: tensor {weight.source} has shape {list(found)}; its metadata says {list(weight.shape)}"
+            )
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a family's trace starts from: the trace, the step's fields, and the states all layers share."""
+
+    t: Trace
+    step: dict[str, Value]
+    cache: Cache
+    encodings: Mapping[str, Encoding]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def weight(self, name: str) -> Value:
+        return self.t.weight(name, self.shapes[name], self.encodings[name])
+
+    def kv(self, layer: int, heads: int, width: int) -> tuple[Value, Value, Value]:
+        """A layer's K, V and the key positions, in the paged layout of the op table."""
+        c = self.cache
+        vector = 16 // c.dtype.nbytes
+        return (
+            self.t.state(f"k.{layer}", c.dtype, (c.pages, heads, width // vector, c.page_size, vector)),
+            self.t.state(f"v.{layer}", c.dtype, (c.pages, heads, c.page_size, width)),
+            self.t.state("key_positions", DType.U32, (c.pages, c.page_size)),
+        )
+
+    def tokens(self) -> Value:
+        return self.t.state("tokens", DType.U32, (self.cache.token_slots,))
+
+    def logits(self, vocabulary: int) -> Value:
+        return self.t.state("logits", DType.F32, (self.cache.logit_rows, vocabulary))
+
+
+def begin(
+    spec: Spec, bucket: Bucket, cache: Cache, weights: tuple[WeightSpec, ...], encodings: Mapping[str, Encoding]
+) -> Recording:
+    t = Trace(f"{spec.architecture}-{bucket}")
+    return Recording(t, t.step(StepLayout(bucket)), cache, encodings, {w.name: w.shape for w in weights})

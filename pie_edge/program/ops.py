@@ -1,0 +1,176 @@
+"""Values, ops and the op table: what a Program is made of, and what each kind of op means.
+
+A Program is an ordered list of ``Op(kind, inputs, outputs, attributes)`` over named Values. It is plain data: it hashes,
+prints, runs in NumPy (``reference.py``) and ships to JavaScript.
+
+Shapes below use ``T`` rows of a step, ``R`` sampled rows, ``S`` sequences, ``N`` page entries, ``P`` tokens a page,
+``H``/``G`` query/key-value heads, ``D`` values a head. ``v`` is 16 bytes' worth of values. State ops (``kv_append``,
+``store``) name the state they write as their output; no other op's output aliases an input.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from pie_edge.program.encodings import Dense, DType, Encoding
+
+Attribute = int | float | str | bool
+
+
+class Role(StrEnum):
+    WEIGHT = "weight"
+    STATE = "state"
+    INPUT = "input"
+    TEMP = "temp"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A named array. A weight has an encoding; everything else is dense, row-major, of ``dtype``."""
+
+    name: str
+    role: Role
+    dtype: DType
+    shape: tuple[int, ...]
+    encoding: Encoding | None = None
+
+    @property
+    def size(self) -> int:
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.nbytes
+
+    def __str__(self) -> str:
+        kind = self.dtype if self.encoding is None or isinstance(self.encoding, Dense) else self.encoding
+        return f"{self.role} {self.name}: {kind}{list(self.shape)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: tuple[tuple[str, Attribute], ...] = ()
+
+    def attribute(self, name: str) -> Attribute:
+        for key, value in self.attributes:
+            if key == name:
+                return value
+        raise KeyError(f"{self.kind} has no attribute {name}")
+
+    def integer(self, name: str) -> int:
+        return int(self.attribute(name))
+
+    def number(self, name: str) -> float:
+        return float(self.attribute(name))
+
+    def __str__(self) -> str:
+        attributes = "".join(f" {key}={value}" for key, value in self.attributes)
+        return f"{', '.join(self.outputs)} = {self.kind}({', '.join(self.inputs)}){attributes}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """An ordered list of ops over values. ``str(program)`` is its golden text and ``digest`` hashes that."""
+
+    name: str
+    values: Mapping[str, Value]
+    ops: tuple[Op, ...]
+
+    def by_role(self, role: Role) -> tuple[Value, ...]:
+        return tuple(value for value in self.values.values() if value.role is role)
+
+    def __str__(self) -> str:
+        lines = [f"program {self.name}"]
+        lines += [f"  {value}" for value in self.values.values()]
+        lines += [f"  {op}" for op in self.ops]
+        return "\n".join(lines) + "\n"
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(str(self).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row of the op table. ``fused`` kinds have a decomposition in ``expand.py``; ``optional`` inputs come last."""
+
+    name: str
+    inputs: tuple[str, ...]
+    attributes: tuple[str, ...]
+    meaning: str
+    optional: tuple[str, ...] = ()
+    fused: bool = False
+
+
+_TABLE = (
+    Kind(
+        "embed",
+        ("table", "token_src", "tokens"),
+        ("scale",),
+        "y[T,·] = scale · table[id]; id = token_src[t], or tokens[−1−token_src[t]] where it is negative",
+    ),
+    Kind(
+        "rms_norm",
+        ("x", "weight"),
+        ("eps", "offset", "groups"),
+        "each of `groups` equal parts of a row, divided by its root mean square (eps inside), times (weight + offset)",
+    ),
+    Kind(
+        "add_rms_norm",
+        ("x", "residual", "weight"),
+        ("eps", "offset"),
+        "sum = x + residual; y = rms_norm(sum): outputs (sum, y)",
+        fused=True,
+    ),
+    Kind("linear", ("x", "weight"), (), "y[T,rows] = x[T,columns] · weightᵀ (+ bias[rows])", optional=("bias",)),
+    Kind(
+        "rope",
+        ("x", "positions"),
+        ("heads", "rotary", "base", "scale", "style"),
+        "turn the first `rotary` of each head's values by position·scale·base^(−2i/rotary): style neox pairs (i, i+rotary/2), "
+        "interleaved pairs (2i, 2i+1); `factors` divides each frequency",
+        optional=("factors",),
+    ),
+    Kind(
+        "kv_append",
+        ("k", "v", "positions", "write_slots"),
+        ("heads", "page_size"),
+        "write row t's keys and values into slot write_slots[t] = page·P + slot of the layer's K [pages,G,D/v,P,v] and "
+        "V [pages,G,P,D], and its position into key_positions[pages,P]: outputs (K, V, key_positions)",
+    ),
+    Kind(
+        "attention",
+        (
+            *("q", "K", "V", "key_positions", "positions", "row_index", "query_starts", "page_starts"),
+            *("pages", "page_bits", "fresh_bits"),
+        ),
+        ("heads", "kv_heads", "scale", "window", "softcap", "page_size"),
+        "softmax(scale·q·k)·v over a sequence's visible keys. Key j of its page table is visible to row t if its bit is set in "
+        "page_bits, and it is not in fresh_bits or j ≤ row_index[t], and window = 0 or "
+        "positions[t] − key_positions[j] < window; scores pass softcap·tanh(score/softcap) where softcap > 0",
+    ),
+    Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu or relu"),
+    Kind("add", ("x", "y"), (), "x + y"),
+    Kind("softcap", ("x",), ("cap",), "cap · tanh(x / cap)"),
+    Kind("gather_rows", ("x", "rows"), (), "y[R,·] = x[rows[r],·]"),
+    Kind(
+        "copy_pages",
+        ("counts", "sources", "targets"),
+        (),
+        "page targets[i] = page sources[i] of a state, for i < counts[0]; targets are distinct and never sources: output (state)",
+    ),
+    Kind("store", ("x",), (), "write x over the first rows of a state value: output (state)"),
+)
+
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}

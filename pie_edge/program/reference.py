@@ -1,0 +1,236 @@
+"""What every op means, in plain NumPy and float32: the oracle that kernels are tested against. Written to be read.
+
+``run`` takes the weights as dense float32 arrays, the states as arrays that it changes in place (keys and values in the
+paged layout of the op table), and the step's block. Only the true counts of the block's header are computed; rows past
+them come back as zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_edge.program.encodings import DType
+from pie_edge.program.ops import Op, Program, Role
+from pie_edge.program.step import HEADER_WORDS
+
+Array = NDArray[Any]
+NUMPY: Mapping[DType, np.dtype[Any]] = {
+    DType.F32: np.dtype("<f4"),
+    DType.F16: np.dtype("<f2"),
+    DType.U32: np.dtype("<u4"),
+    DType.I32: np.dtype("<i4"),
+    DType.U8: np.dtype("u1"),
+    DType.I8: np.dtype("i1"),
+}
+
+
+def unpack(program: Program, block: bytes | memoryview) -> dict[str, Array]:
+    """The step's fields, cut to the true counts."""
+    words = np.frombuffer(block, "<u4")
+    rows, sequences, sampled, entries = (int(n) for n in words[:HEADER_WORDS])
+    true = {"query_starts": sequences + 1, "page_starts": sequences + 1, "counts": HEADER_WORDS}
+    true |= dict.fromkeys(("pages", "page_bits", "fresh_bits"), entries)
+    true |= dict.fromkeys(("sample_rows", "draw_keys"), sampled)
+    found, offset = {}, 0
+    for value in program.by_role(Role.INPUT):
+        field = words[offset : offset + value.size].view(NUMPY[value.dtype]).reshape(value.shape)
+        found[value.name] = field[: true.get(value.name, rows)]
+        offset += value.size
+    return found
+
+
+def run(program: Program, arrays: Mapping[str, Array], block: bytes | memoryview) -> dict[str, Array]:
+    """Run a model Program. ``arrays`` holds weights and states by name; returns every value, temporaries included."""
+    env: dict[str, Array] = dict(arrays) | unpack(program, block)
+    for op in program.ops:
+        results = _MEANING[op.kind](op, *(env[name] for name in op.inputs), *_written_states(op, env))
+        for name, result in zip(op.outputs, results, strict=True):
+            env[name] = result
+    return env
+
+
+def _written_states(op: Op, env: Mapping[str, Array]) -> tuple[Array, ...]:
+    return tuple(env[name] for name in op.outputs) if op.kind in ("kv_append", "store", "copy_pages") else ()
+
+
+def _embed(op: Op, table: Array, token_src: Array, tokens: Array) -> tuple[Array, ...]:
+    pooled = tokens[np.maximum(-1 - token_src, 0)]
+    ids = np.where(token_src < 0, pooled, token_src)
+    return ((table[ids] * np.float32(op.number("scale"))).astype(np.float32),)
+
+
+def norm(x: Array, weight: Array, eps: float, offset: float, groups: int) -> Array:
+    parts = x.reshape(len(x), groups, -1)
+    root = np.sqrt(np.mean(parts * parts, axis=-1, keepdims=True) + np.float32(eps))
+    return np.asarray((parts / root * (weight + np.float32(offset))).reshape(x.shape), np.float32)
+
+
+def _rms_norm(op: Op, x: Array, weight: Array) -> tuple[Array, ...]:
+    return (norm(x, weight, op.number("eps"), op.number("offset"), op.integer("groups")),)
+
+
+def _add_rms_norm(op: Op, x: Array, residual: Array, weight: Array) -> tuple[Array, ...]:
+    total = x + residual
+    return total, norm(total, weight, op.number("eps"), op.number("offset"), 1)
+
+
+def _linear(op: Op, x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, ...]:
+    y = x @ weight.T
+    return (y if bias is None else y + bias,)
+
+
+def _rope(op: Op, x: Array, positions: Array, factors: Array | None = None) -> tuple[Array, ...]:
+    rotary = op.integer("rotary")
+    half = rotary // 2
+    frequencies = op.number("base") ** (-2.0 * np.arange(half) / rotary)
+    if factors is not None:
+        frequencies = frequencies / factors
+    angles = positions[:, None, None] * op.number("scale") * frequencies  # [T, 1, half], in float64
+    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    heads = x.reshape(len(x), op.integer("heads"), -1)
+    neox = op.attribute("style") == "neox"
+    first, second = (slice(0, half), slice(half, rotary)) if neox else (slice(0, rotary, 2), slice(1, rotary, 2))
+    y = heads.copy()
+    y[..., first] = heads[..., first] * cosine - heads[..., second] * sine
+    y[..., second] = heads[..., first] * sine + heads[..., second] * cosine
+    return (y.reshape(x.shape),)
+
+
+def _kv_append(
+    op: Op, k: Array, v: Array, positions: Array, write_slots: Array, keys: Array, values: Array, key_positions: Array
+) -> tuple[Array, ...]:
+    heads, vector = op.integer("heads"), keys.shape[-1]
+    pages, slots = np.divmod(write_slots, op.integer("page_size"))
+    # [T, G, D/v, v]: a vector of v values stays together, so that neighbouring slots are neighbouring addresses.
+    keys[pages, :, :, slots, :] = k.reshape(len(k), heads, -1, vector)
+    values[pages, :, slots, :] = v.reshape(len(v), heads, -1)
+    key_positions[pages, slots] = positions
+    return keys, values, key_positions
+
+
+def visible(
+    window: int, bits: Array, fresh: Array, index: Array, position: Array, key_positions: Array, page_size: int
+) -> Array:
+    """[rows, keys] of one sequence: the visibility rule of the op table."""
+    slots = np.arange(page_size, dtype=np.uint32)
+    written = ((bits[:, None] >> slots) & 1).astype(bool).reshape(-1)
+    is_fresh = ((fresh[:, None] >> slots) & 1).astype(bool).reshape(-1)
+    causal = ~is_fresh[None, :] | (np.arange(len(written))[None, :] <= index[:, None])
+    seen = written[None, :] & causal
+    if window:
+        seen &= position[:, None].astype(np.int64) - key_positions[None, :].astype(np.int64) < window
+    return np.asarray(seen, bool)
+
+
+def _attention(
+    op: Op,
+    q: Array,
+    keys: Array,
+    values: Array,
+    key_positions: Array,
+    positions: Array,
+    row_index: Array,
+    query_starts: Array,
+    page_starts: Array,
+    pages: Array,
+    page_bits: Array,
+    fresh_bits: Array,
+) -> tuple[Array, ...]:
+    heads, kv_heads, cap = op.integer("heads"), op.integer("kv_heads"), op.number("softcap")
+    queries = q.reshape(len(q), kv_heads, heads // kv_heads, -1)
+    y = np.zeros_like(queries)
+    for s in range(len(query_starts) - 1):
+        rows, entries = slice(query_starts[s], query_starts[s + 1]), slice(page_starts[s], page_starts[s + 1])
+        table = pages[entries]
+        # K pages [n,G,D/v,P,v] -> [G, n·P, D]; V pages [n,G,P,D] -> [G, n·P, D]
+        k = keys[table].transpose(1, 0, 3, 2, 4).reshape(kv_heads, -1, queries.shape[-1]).astype(np.float32)
+        v = values[table].transpose(1, 0, 2, 3).reshape(kv_heads, -1, queries.shape[-1]).astype(np.float32)
+        seen = visible(
+            op.integer("window"),
+            page_bits[entries],
+            fresh_bits[entries],
+            row_index[rows],
+            positions[rows],
+            key_positions[table].reshape(-1),
+            op.integer("page_size"),
+        )
+        scores = np.einsum("tghd,gkd->tghk", queries[rows], k) * np.float32(op.number("scale"))
+        if cap > 0:
+            scores = np.float32(cap) * np.tanh(scores / np.float32(cap))
+        scores = np.where(seen[:, None, None, :], scores, -np.inf)
+        peak = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), np.float32(-1e30))
+        weights = np.exp(scores - peak)
+        total = np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(1e-30))
+        y[rows] = np.einsum("tghk,gkd->tghd", weights / total, v)
+    return (y.reshape(q.shape),)
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(0.5 * x * (1.0 + np.vectorize(math.erf, otypes=[np.float64])(x / math.sqrt(2.0))), np.float32)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    inner = np.float32(math.sqrt(2.0 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    return np.asarray(np.float32(0.5) * x * (np.float32(1.0) + np.tanh(inner)), np.float32)
+
+
+def _silu(x: Array) -> Array:
+    return np.asarray(x / (1.0 + np.exp(-x.astype(np.float64))), np.float32)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
+    "silu": _silu,
+    "gelu_tanh": _gelu_tanh,
+    "gelu": _gelu,
+    "relu": lambda x: np.maximum(x, np.float32(0)),
+}
+
+
+def _glu(op: Op, gate: Array, up: Array) -> tuple[Array, ...]:
+    return (ACTIVATIONS[str(op.attribute("act"))](gate) * up,)
+
+
+def _add(op: Op, x: Array, y: Array) -> tuple[Array, ...]:
+    return (x + y,)
+
+
+def _softcap(op: Op, x: Array) -> tuple[Array, ...]:
+    cap = np.float32(op.number("cap"))
+    return (cap * np.tanh(x / cap),)
+
+
+def _gather_rows(op: Op, x: Array, rows: Array) -> tuple[Array, ...]:
+    return (x[rows],)
+
+
+def _copy_pages(op: Op, counts: Array, sources: Array, targets: Array, state: Array) -> tuple[Array, ...]:
+    count = int(counts[0])
+    state[targets[:count]] = state[sources[:count]]
+    return (state,)
+
+
+def _store(op: Op, x: Array, state: Array) -> tuple[Array, ...]:
+    state[: len(x)] = x
+    return (state,)
+
+
+_MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
+    "embed": _embed,
+    "rms_norm": _rms_norm,
+    "add_rms_norm": _add_rms_norm,
+    "linear": _linear,
+    "rope": _rope,
+    "kv_append": _kv_append,
+    "attention": _attention,
+    "glu": _glu,
+    "add": _add,
+    "softcap": _softcap,
+    "gather_rows": _gather_rows,
+    "copy_pages": _copy_pages,
+    "store": _store,
+}

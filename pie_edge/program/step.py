@@ -1,0 +1,126 @@
+"""One step's inputs: the same for every family, one packed block of 32-bit words.
+
+A *bucket* fixes the capacities a Program is recorded for; the true counts travel in the block's header and kernels stop
+at them. ``StepLayout`` says where each field lies, ``pack`` writes a block.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from pie_edge.program.encodings import DType
+
+HEADER_WORDS = 4
+"""True counts: rows, sequences, sampled, entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Capacities: ``rows`` T, ``sequences`` S, ``sampled`` R, ``entries`` N (page-table entries of all sequences)."""
+
+    rows: int
+    sequences: int
+    sampled: int
+    entries: int
+
+    def holds(self, other: Bucket) -> bool:
+        return all(getattr(self, field.name) >= getattr(other, field.name) for field in fields(self))
+
+    def __str__(self) -> str:
+        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    name: str
+    dtype: DType
+    offset: int
+    """In 32-bit words from the start of the block."""
+    shape: tuple[int, ...]
+
+    @property
+    def words(self) -> int:
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+
+@dataclass(frozen=True)
+class StepLayout:
+    """Where each field of a step lies in its block, for one bucket."""
+
+    bucket: Bucket
+
+    @cached_property
+    def fields(self) -> dict[str, Field]:
+        b = self.bucket
+        shapes: list[tuple[str, DType, tuple[int, ...]]] = [
+            ("counts", DType.U32, (HEADER_WORDS,)),
+            ("token_src", DType.I32, (b.rows,)),
+            ("positions", DType.U32, (b.rows,)),
+            ("row_index", DType.U32, (b.rows,)),
+            ("write_slots", DType.U32, (b.rows,)),
+            ("query_starts", DType.U32, (b.sequences + 1,)),
+            ("page_starts", DType.U32, (b.sequences + 1,)),
+            ("pages", DType.U32, (b.entries,)),
+            ("page_bits", DType.U32, (b.entries,)),
+            ("fresh_bits", DType.U32, (b.entries,)),
+            ("sample_rows", DType.U32, (b.sampled,)),
+            ("draw_keys", DType.U32, (b.sampled, 2)),
+        ]
+        laid, offset = {}, 0
+        for name, dtype, shape in shapes:
+            field = Field(name, dtype, offset, shape)
+            laid[name] = field
+            offset += field.words
+        return laid
+
+    @cached_property
+    def words(self) -> int:
+        last = next(reversed(self.fields.values()))
+        return last.offset + last.words
+
+    def pack(self, step: StepInputs) -> array[int]:
+        """The block's words. Unused tails stay zero: padding rows write page 0 and read nothing."""
+        block = array("I", bytes(4 * self.words))
+        counts = step.counts
+        parts = {"counts": (counts.rows, counts.sequences, counts.sampled, counts.entries)} | {
+            field.name: getattr(step, field.name) for field in fields(step)
+        }
+        for name, values in parts.items():
+            field = self.fields[name]
+            if len(values) > field.words:
+                raise ValueError(
+                    f"step field {name} holds {len(values)} words; bucket {self.bucket} has room for {field.words}"
+                )
+            words = array("i", values) if field.dtype is DType.I32 else array("I", values)
+            block[field.offset : field.offset + len(values)] = array("I", words.tobytes())
+        return block
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """The true values of a step, before they are packed into a bucket's block.
+
+    Rows of one sequence are contiguous. ``draw_keys`` has two words a sampled row: the low and high half of its seed.
+    """
+
+    token_src: Sequence[int]
+    positions: Sequence[int]
+    row_index: Sequence[int]
+    write_slots: Sequence[int]
+    query_starts: Sequence[int]
+    page_starts: Sequence[int]
+    pages: Sequence[int]
+    page_bits: Sequence[int]
+    fresh_bits: Sequence[int]
+    sample_rows: Sequence[int]
+    draw_keys: Sequence[int]
+
+    @property
+    def counts(self) -> Bucket:
+        return Bucket(len(self.token_src), len(self.query_starts) - 1, len(self.sample_rows), len(self.pages))

@@ -1,0 +1,215 @@
+"""Recording a Program: a ``Trace`` and one function per op kind, each with its shape rule.
+
+Model code calls these once per bucket; what it gets back are Values, never numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pie_edge.program.encodings import Dense, DType, Encoding
+from pie_edge.program.ops import KINDS, Attribute, Op, Program, Role, Value
+from pie_edge.program.step import StepLayout
+
+
+class Trace:
+    """Collects values and ops in order. A mistake in model code is a ValueError here, before any device sees it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._values: dict[str, Value] = {}
+        self._ops: list[Op] = []
+
+    def declare(self, value: Value) -> Value:
+        """Add a value; naming the same one again is fine, naming another by its name is not."""
+        known = self._values.setdefault(value.name, value)
+        if known != value:
+            raise ValueError(f"{self.name}: {value} was declared before as {known}")
+        return value
+
+    def weight(self, name: str, shape: tuple[int, ...], encoding: Encoding) -> Value:
+        dtype = encoding.dtype if isinstance(encoding, Dense) else DType.F32
+        return self.declare(Value(name, Role.WEIGHT, dtype, shape, encoding))
+
+    def state(self, name: str, dtype: DType, shape: tuple[int, ...]) -> Value:
+        return self.declare(Value(name, Role.STATE, dtype, shape))
+
+    def step(self, layout: StepLayout) -> dict[str, Value]:
+        """The step's fields as inputs; at run time they come as the one block ``step``."""
+        return {
+            field.name: self.declare(Value(field.name, Role.INPUT, field.dtype, field.shape))
+            for field in layout.fields.values()
+        }
+
+    def temp(self, shape: tuple[int, ...], dtype: DType = DType.F32) -> Value:
+        return self.declare(
+            Value(f"t{sum(v.role is Role.TEMP for v in self._values.values())}", Role.TEMP, dtype, shape)
+        )
+
+    def op(self, kind: str, inputs: Sequence[Value], outputs: Sequence[Value], **attributes: Attribute) -> None:
+        row = KINDS[kind]
+        least, most = len(row.inputs), len(row.inputs) + len(row.optional)
+        if not least <= len(inputs) <= most:
+            raise ValueError(f"{kind} takes {row.inputs + row.optional}, got {[str(v) for v in inputs]}")
+        if set(attributes) != set(row.attributes):
+            raise ValueError(f"{kind} takes attributes {row.attributes}, got {tuple(attributes)}")
+        for value in (*inputs, *outputs):
+            if self._values.get(value.name) != value:
+                raise ValueError(f"{kind} uses {value}, which this trace doesn't know")
+        ordered = tuple((name, attributes[name]) for name in row.attributes)
+        self._ops.append(Op(kind, tuple(v.name for v in inputs), tuple(v.name for v in outputs), ordered))
+
+    def build(self) -> Program:
+        return Program(self.name, dict(self._values), tuple(self._ops))
+
+
+def _same(kind: str, x: Value, y: Value) -> None:
+    if x.shape != y.shape:
+        raise ValueError(f"{kind} wants equal shapes, got {x} and {y}")
+
+
+def _width(kind: str, what: Value, got: int, want: int) -> None:
+    if got != want:
+        raise ValueError(f"{kind}: {what} should have {want} values there, has {got}")
+
+
+def embed(t: Trace, table: Value, token_src: Value, tokens: Value, *, scale: float = 1.0) -> Value:
+    y = t.temp((token_src.shape[0], table.shape[1]))
+    t.op("embed", (table, token_src, tokens), (y,), scale=scale)
+    return y
+
+
+def rms_norm(t: Trace, x: Value, weight: Value, *, eps: float, offset: float = 0.0, groups: int = 1) -> Value:
+    _width("rms_norm", weight, weight.shape[0] * groups, x.shape[1])
+    y = t.temp(x.shape)
+    t.op("rms_norm", (x, weight), (y,), eps=eps, offset=offset, groups=groups)
+    return y
+
+
+def add_rms_norm(
+    t: Trace, x: Value, residual: Value, weight: Value, *, eps: float, offset: float = 0.0
+) -> tuple[Value, Value]:
+    """The sum and its norm."""
+    _same("add_rms_norm", x, residual)
+    total = t.temp(x.shape)
+    y = t.temp(x.shape)
+    t.op("add_rms_norm", (x, residual, weight), (total, y), eps=eps, offset=offset)
+    return total, y
+
+
+def linear(t: Trace, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    _width("linear", weight, weight.shape[1], x.shape[1])
+    y = t.temp((x.shape[0], weight.shape[0]))
+    t.op("linear", (x, weight) if bias is None else (x, weight, bias), (y,))
+    return y
+
+
+def rope(
+    t: Trace,
+    x: Value,
+    positions: Value,
+    *,
+    heads: int,
+    rotary: int,
+    base: float,
+    scale: float = 1.0,
+    style: str = "neox",
+    factors: Value | None = None,
+) -> Value:
+    if style not in ("neox", "interleaved"):
+        raise ValueError(f"rope style is neox or interleaved, not {style}")
+    if x.shape[1] % heads or rotary > x.shape[1] // heads or rotary % 2:
+        raise ValueError(f"rope: {heads} heads with {rotary} rotary values don't fit {x}")
+    y = t.temp(x.shape)
+    inputs = (x, positions) if factors is None else (x, positions, factors)
+    t.op("rope", inputs, (y,), heads=heads, rotary=rotary, base=base, scale=scale, style=style)
+    return y
+
+
+def kv_append(
+    t: Trace,
+    k: Value,
+    v: Value,
+    step: dict[str, Value],
+    cache: tuple[Value, Value, Value],
+    *,
+    heads: int,
+) -> None:
+    """Write this pass's keys, values and positions; ``cache`` is the layer's (K, V, key_positions)."""
+    _same("kv_append", k, v)
+    page_size = cache[2].shape[1]
+    t.op("kv_append", (k, v, step["positions"], step["write_slots"]), cache, heads=heads, page_size=page_size)
+
+
+def attention(
+    t: Trace,
+    q: Value,
+    step: dict[str, Value],
+    cache: tuple[Value, Value, Value],
+    *,
+    heads: int,
+    kv_heads: int,
+    scale: float,
+    window: int = 0,
+    softcap: float = 0.0,
+) -> Value:
+    """Attention of the step's rows over their sequences' pages in ``cache`` (K, V, key_positions)."""
+    if heads % kv_heads:
+        raise ValueError(f"attention: {heads} query heads don't share {kv_heads} key-value heads evenly")
+    fields = ("positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
+    y = t.temp(q.shape)
+    t.op(
+        "attention",
+        (q, *cache, *(step[name] for name in fields)),
+        (y,),
+        heads=heads,
+        kv_heads=kv_heads,
+        scale=scale,
+        window=window,
+        softcap=softcap,
+        page_size=cache[2].shape[1],
+    )
+    return y
+
+
+def glu(t: Trace, gate: Value, up: Value, *, act: str) -> Value:
+    _same("glu", gate, up)
+    y = t.temp(gate.shape)
+    t.op("glu", (gate, up), (y,), act=act)
+    return y
+
+
+def add(t: Trace, x: Value, y: Value) -> Value:
+    _same("add", x, y)
+    total = t.temp(x.shape)
+    t.op("add", (x, y), (total,))
+    return total
+
+
+def softcap(t: Trace, x: Value, *, cap: float) -> Value:
+    y = t.temp(x.shape)
+    t.op("softcap", (x,), (y,), cap=cap)
+    return y
+
+
+def gather_rows(t: Trace, x: Value, rows: Value) -> Value:
+    y = t.temp((rows.shape[0], x.shape[1]))
+    t.op("gather_rows", (x, rows), (y,))
+    return y
+
+
+def store(t: Trace, x: Value, state: Value) -> None:
+    if x.shape[1:] != state.shape[1:] or x.shape[0] > state.shape[0]:
+        raise ValueError(f"store: {x} doesn't fit {state}")
+    t.op("store", (x,), (state,))
+
+
+def copy_pages_program(states: Sequence[Value], capacity: int) -> Program:
+    """A small Program that duplicates up to ``capacity`` pages in every paged state; its inputs come by name."""
+    t = Trace(f"copy-pages-{capacity}")
+    counts = t.declare(Value("counts", Role.INPUT, DType.U32, (1,)))
+    sources = t.declare(Value("sources", Role.INPUT, DType.U32, (capacity,)))
+    targets = t.declare(Value("targets", Role.INPUT, DType.U32, (capacity,)))
+    for state in states:
+        t.op("copy_pages", (counts, sources, targets), (t.declare(state),))
+    return t.build()

@@ -1,0 +1,6 @@
+"""The user-traced epilogue: from the wire form of an untrusted guest to a Program over rows of logits (``docs/epilogues.md``)."""
+
+from pie_edge.sampling.epilogue import Epilogue, parse
+from pie_edge.sampling.presets import Preset, PresetCall, recognise
+
+__all__ = ["Epilogue", "Preset", "PresetCall", "parse", "recognise"]

@@ -1,0 +1,113 @@
+"""From a checked epilogue to the Program that a backend compiles: one call runs several passes of the same epilogue.
+
+Every value has a leading batch axis, one entry a pass; nodes map over it (``program/nodes.py``). With ``n`` rows a pass and room
+for ``B`` passes the Program's values are
+
+    state  logits    f32 [logits_rows, vocabulary]
+    input  counts    u32 [1]         true number of passes, 1 … B
+    input  rows      u32 [B·n]       which row of logits is row i of pass b, at b·n + i
+    input  positions u32 [B·n]       the position of that row's token
+    input  draw_keys u32 [B·n, 2]    low and high word of that row's seed
+    input  param<i>  [B, *shape]     a value that each pass gives
+    output out<i>    [B, *shape]     what the author's function returned; bool as bytes
+
+Entries past the true number of passes are never read, and outputs there mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from itertools import count
+
+from pie_edge.program.encodings import DType
+from pie_edge.program.node_types import TensorType
+from pie_edge.program.nodes import PREFIX
+from pie_edge.program.ops import Attribute, Op, Program, Role, Value
+from pie_edge.sampling.graph import Graph, Node
+from pie_edge.sampling.wire import Reference
+
+_SOURCE_INPUTS: Mapping[str, tuple[str, ...]] = {
+    "logits": ("logits", "rows"),
+    "position": ("positions",),
+    "uniform": ("draw_keys", "positions"),
+    "gumbel": ("draw_keys", "positions"),
+    "gumbel_max": ("draw_keys", "positions"),
+}
+
+
+@lru_cache(maxsize=256)
+def lower(graph: Graph, passes: int, logits_rows: int) -> Program:
+    """The Program for up to ``passes`` passes over a logits state of ``logits_rows`` rows; cached."""
+    return _Lowering(graph, passes, logits_rows).program()
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, passes: int, logits_rows: int) -> None:
+        self._graph = graph
+        self._passes = passes
+        rows = passes * graph.rows
+        self._values = {
+            value.name: value
+            for value in (
+                Value("logits", Role.STATE, DType.F32, (logits_rows, graph.vocabulary)),
+                Value("counts", Role.INPUT, DType.U32, (1,)),
+                Value("rows", Role.INPUT, DType.U32, (rows,)),
+                Value("positions", Role.INPUT, DType.U32, (rows,)),
+                Value("draw_keys", Role.INPUT, DType.U32, (rows, 2)),
+                *(self._value(f"param{i}", Role.INPUT, tensor) for i, tensor in enumerate(graph.parameters)),
+            )
+        }
+        self._ops: list[Op] = []
+        self._names: dict[Reference, str] = {}
+        self._draws = count()
+
+    def program(self) -> Program:
+        graph = self._graph
+        for index, node in enumerate(graph.nodes):
+            if node.kind.name == "param":
+                self._names[Reference(index)] = f"param{dict(node.attributes)['index']}"
+            else:
+                self._node(index, node)
+        for number, reference in enumerate(graph.outputs):
+            self._output(f"out{number}", reference)
+        return Program(f"epilogue-{graph.digest[:16]}-B{self._passes}", self._values, tuple(self._ops))
+
+    def _node(self, index: int, node: Node) -> None:
+        names = []
+        for result, tensor in enumerate(node.types):
+            reference = Reference(index, result)
+            name, role = self._place(reference, f"{node.kind.name}{index}" + "_indices" * result)
+            self._values[name] = self._value(name, role, tensor)
+            self._names[reference] = name
+            names.append(name)
+        inputs = (*(self._names[reference] for reference in node.inputs), *_SOURCE_INPUTS.get(node.kind.name, ()))
+        self._ops.append(Op(PREFIX + node.kind.name, inputs, tuple(names), self._attributes(node)))
+
+    def _place(self, reference: Reference, name: str) -> tuple[str, Role]:
+        """A result that is an output is written there at once; further outputs of it are copies."""
+        if reference in self._graph.outputs:
+            return f"out{self._graph.outputs.index(reference)}", Role.OUTPUT
+        return name, Role.TEMP
+
+    def _output(self, name: str, reference: Reference) -> None:
+        if name not in self._values:
+            self._values[name] = self._value(name, Role.OUTPUT, self._graph.type_of(reference))
+            self._ops.append(Op(PREFIX + "broadcast", (self._names[reference],), (name,)))
+
+    def _attributes(self, node: Node) -> tuple[tuple[str, Attribute], ...]:
+        """Numbers and choices; shapes and types are those of the op's values. ``rows`` 0 is the last row, without an axis."""
+        given = dict(node.attributes)
+        kept: dict[str, Attribute] = {
+            name: value
+            for name, value in given.items()
+            if isinstance(value, int | float | str) and name not in ("dtype", "size")
+        }
+        if node.kind.name in _SOURCE_INPUTS:
+            kept |= {"rows": int(kept.get("rows", 0)), "pass_rows": self._graph.rows}
+        if node.kind.random:
+            kept["draw"] = next(self._draws)
+        return tuple(sorted(kept.items()))
+
+    def _value(self, name: str, role: Role, tensor: TensorType) -> Value:
+        return Value(name, role, tensor.dtype.storage, (self._passes, *tensor.shape))

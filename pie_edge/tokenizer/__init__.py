@@ -1,0 +1,6 @@
+"""Tokenizers and chat templates from the model's own file. ``docs/tokenizers.md`` says what is supported and how."""
+
+from pie_edge.tokenizer.detokenizer import Detokenizer
+from pie_edge.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["Detokenizer", "Tokenizer"]

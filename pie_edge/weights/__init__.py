@@ -1,0 +1,1 @@
+"""Files → named tensors → device planes: readers, exact repacking, and the model store."""

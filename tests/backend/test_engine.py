@@ -1,0 +1,270 @@
+"""The engine over the NumPy reference and a tiny model: what comes back is what a lone whole pass would give."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from pie_edge.control.engine import Engine
+from pie_edge.control.queue import ForwardCall
+from pie_edge.control.space import Space
+from pie_edge.errors import (
+    ContextOverflow,
+    DeviceLost,
+    EpilogueError,
+    InferletCancelled,
+    InvalidHandle,
+    OutOfMemory,
+    OutOfPages,
+)
+from pie_edge.model import llama
+from tests.support.oracle_run import Loaded, log_probabilities
+from tests.support.reference_backend import ReferenceBackend
+from tests.support.tiny import ARGMAX, SPEC, open_tiny, random_weights
+
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2, 6], [5] * 45, [35], list(range(20))]
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@asynccontextmanager
+async def engine_on(backend: ReferenceBackend, **settings: Any) -> AsyncIterator[Engine]:
+    engine = await open_tiny(backend, **settings)
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def next_token(space: Space, context: int, tokens: list[int], start: int) -> int:
+    call = ForwardCall(context, tuple(tokens), start, start + len(tokens), (len(tokens) - 1,), ARGMAX)
+    (best,) = await space.submit(call)
+    assert (best.dtype, best.shape) == ("u32", ())
+    return int(best.data[0])
+
+
+async def greedy(space: Space, prompt: list[int], count: int) -> list[int]:
+    context = space.create_working_set(len(prompt) + count)
+    pending, seen, answer = prompt, 0, []
+    while len(answer) < count:
+        token = await next_token(space, context, pending, seen)
+        seen += len(pending)
+        pending = [token]
+        answer.append(token)
+    return answer
+
+
+def expected(prompt: list[int], count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        row = log_probabilities(Loaded(SPEC, llama, random_weights()), tokens)[-1]
+        tokens.append(int(row.argmax()))
+    return tokens[len(prompt) :]
+
+
+def test_generation_equals_whole_passes_alone_and_together() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            alone = [await greedy(engine.open_space("a", 0), prompt, 6) for prompt in PROMPTS]
+            together = await asyncio.gather(
+                *(greedy(engine.open_space(f"s{i}", 0), p, 6) for i, p in enumerate(PROMPTS))
+            )
+            assert engine.statistics.largest_step > 1
+        assert alone == together == [expected(prompt, 6) for prompt in PROMPTS]
+
+    run(test)
+
+
+def test_a_fork_continues_from_the_shared_tokens_and_neither_disturbs_the_other() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("fork", 0)
+            context = space.create_working_set(64)
+            prompt = [7, 8, 9, 10, 11]
+            await next_token(space, context, prompt, 0)
+            branch = space.fork(context)
+            one = await next_token(space, context, [1, 2], 5)
+            two = await next_token(space, branch, [3], 5)
+            assert [one] == expected([*prompt, 1, 2], 1)
+            assert [two] == expected([*prompt, 3], 1)
+            assert [await next_token(space, context, [4], 7)] == expected([*prompt, 1, 2, 4], 1)
+            assert any(name.startswith("copy-pages") for name in engine._device._backend.runs)  # type: ignore[attr-defined]
+            space.close()
+            assert engine.pool.free == engine.pool.total
+
+    run(test)
+
+
+def test_rewriting_tokens_replaces_them() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("rewind", 0)
+            context = space.create_working_set(32)
+            await next_token(space, context, [1, 2, 3, 4, 5], 0)
+            assert [await next_token(space, context, [9, 8], 2)] == expected([1, 2, 9, 8], 1)
+
+    run(test)
+
+
+def test_several_rows_come_back_as_one_tensor() -> None:
+    async def test() -> None:
+        wire = ARGMAX.replace('"attrs": {}, "line": "test:1"}, {', '"attrs": {"rows": 3}, "line": "test:1"}, {', 1)
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("rows", 0)
+            context = space.create_working_set(64)
+            tokens = tuple(range(40))
+            (best,) = await space.submit(ForwardCall(context, tokens, 0, 40, (37, 38, 39), wire))
+            rows = log_probabilities(Loaded(SPEC, llama, random_weights()), list(tokens))
+            assert list(best.data) == rows[37:].argmax(axis=-1).tolist()
+            assert best.shape == (3,)
+
+    run(test)
+
+
+def test_a_pass_without_an_epilogue_only_fills_the_context() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("fill", 0)
+            context = space.create_working_set(64)
+            assert await space.submit(ForwardCall(context, (1, 2, 3), 0, 3)) == ()
+            assert [await next_token(space, context, [4], 3)] == expected([1, 2, 3, 4], 1)
+            assert (space.usage.passes, space.usage.forwarded_tokens, space.usage.read_rows) == (2, 4, 1)
+
+    run(test)
+
+
+BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"working_set": 99}, InvalidHandle, "no working set 99"),
+    ({"tokens": ()}, InvalidHandle, "without tokens"),
+    ({"end": 5}, InvalidHandle, "embedded 3 tokens for the places 0…5"),
+    ({"start": 14, "end": 17}, ContextOverflow, "room for 16"),
+    ({"start": 254, "end": 257}, ContextOverflow, "limit is 256"),
+    ({"tokens": (1, 2, 64)}, InvalidHandle, "token 64.*ids 0…63"),
+    ({"tokens": (1, 2, -1)}, InvalidHandle, "token -1"),
+    ({"rows": (3,)}, InvalidHandle, r"reads rows \[3\] of 3"),
+    ({"rows": (1, 1)}, InvalidHandle, "distinct"),
+    ({"rows": ()}, InvalidHandle, "without rows"),
+    ({"epilogue": "{}"}, EpilogueError, "epilogue"),
+    ({"parameters": (b"1234",)}, EpilogueError, "takes 0 parameters"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "says"), BAD_CALLS)
+def test_a_bad_call_is_refused_by_name_and_harms_nothing(
+    change: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("bad", 0)
+            context = space.create_working_set(16)
+            fields = {
+                "working_set": context,
+                "tokens": (1, 2, 3),
+                "start": 0,
+                "end": 3,
+                "rows": (2,),
+                "epilogue": ARGMAX,
+            }
+            with pytest.raises(error, match=says):
+                await space.submit(ForwardCall(**(fields | change)))
+            assert await greedy(space, [3], 1) == expected([3], 1)
+            space.close()
+            assert engine.pool.free == engine.pool.total
+
+    run(test)
+
+
+def test_exhausted_pages_are_refused_with_the_counts_and_come_back() -> None:
+    async def test() -> None:
+        page_bytes = 2 * SPEC.layers * SPEC.kv_heads * SPEC.head_dim * 8 * 4
+        async with engine_on(ReferenceBackend(), kv_memory=4 * page_bytes) as engine:
+            first, second = engine.open_space("first", 0), engine.open_space("second", 0)
+            first.create_working_set(24)
+            with pytest.raises(OutOfPages, match="second asked for 2 KV pages of 8 tokens; 1 of 4 are free"):
+                second.create_working_set(16)
+            first.close()
+            assert await greedy(second, [1, 2, 3], 3) == expected([1, 2, 3], 3)
+
+    run(test)
+
+
+def test_copy_on_write_without_a_free_page_fails_that_call_alone() -> None:
+    async def test() -> None:
+        page_bytes = 2 * SPEC.layers * SPEC.kv_heads * SPEC.head_dim * 8 * 4
+        async with engine_on(ReferenceBackend(), kv_memory=2 * page_bytes) as engine:
+            space = engine.open_space("tight", 0)
+            context = space.create_working_set(8)
+            other = space.create_working_set(8)
+            await next_token(space, context, [1, 2, 3], 0)
+            branch = space.fork(context)
+            with pytest.raises(OutOfPages):
+                await next_token(space, branch, [4], 3)
+            assert [await next_token(space, other, [5], 0)] == expected([5], 1)
+            space.drop(context)
+            assert [await next_token(space, branch, [4], 3)] == expected([1, 2, 3, 4], 1)
+
+    run(test)
+
+
+def test_closing_a_space_cancels_its_waiting_passes_and_returns_its_pages() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("gone", 0)
+            context = space.create_working_set(64)
+            calls = [space.submit(ForwardCall(context, (1,), i, i + 1, (0,), ARGMAX)) for i in range(5)]
+            await asyncio.sleep(0)
+            space.close()
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} <= {tuple, InferletCancelled}
+            assert isinstance(outcomes[-1], InferletCancelled)
+            while engine.pool.free != engine.pool.total:
+                await asyncio.sleep(0.001)
+            with pytest.raises(InferletCancelled, match="gone has ended"):
+                space.create_working_set(1)
+
+    run(test)
+
+
+def test_a_cancelled_future_is_skipped_and_the_next_call_runs() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("cancel", 0)
+            context = space.create_working_set(64)
+            doomed = space.submit(ForwardCall(context, (9,), 0, 1, (0,), ARGMAX))
+            doomed.cancel()
+            assert [await next_token(space, context, [1, 2], 0)] == expected([1, 2], 1)
+
+    run(test)
+
+
+def test_a_lost_device_reaches_every_call_of_the_step_and_the_engine_goes_on() -> None:
+    async def test() -> None:
+        backend = ReferenceBackend()
+        async with engine_on(backend) as engine:
+            space = engine.open_space("lost", 0)
+            contexts = [space.create_working_set(8) for _ in range(3)]
+            backend.fail_next = DeviceLost("the device went away")
+            calls = [space.submit(ForwardCall(c, (1,), 0, 1)) for c in contexts]
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [DeviceLost] * 3
+            assert await greedy(space, [1], 1) == expected([1], 1)
+            space.close()
+            assert engine.pool.free == engine.pool.total
+
+    run(test)
+
+
+def test_a_model_that_cannot_fit_is_refused_before_anything_is_allocated() -> None:
+    async def test() -> None:
+        backend = ReferenceBackend(memory=1000)
+        with pytest.raises(OutOfMemory, match="needs .* MiB for weights .* Lower kv_memory"):
+            await open_tiny(backend)
+        assert backend.used == 0
+
+    run(test)

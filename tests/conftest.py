@@ -1,0 +1,37 @@
+"""Fixtures shared by all tests: where the real models are. They are imported by name on first use (see ``scripts/test``)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parent / "data"
+
+
+def model_file(name: str) -> Path:
+    """A built-in model's GGUF file: from ``PIE_EDGE_TEST_MODELS`` if set, else imported into the user's model store."""
+    folder = os.environ.get("PIE_EDGE_TEST_MODELS")
+    if folder:
+        return Path(folder) / f"{name}.gguf"
+    from pie_edge.weights.hub import ensure
+
+    return ensure(name)
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    return model_file("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    return model_file("gemma3-270m")
+
+
+def oracle(name: str) -> list[dict[str, Any]]:
+    """One of the oracle files of ``tests/data/oracle``: ``smollm2-greedy``, ``gemma3-tokens``, …"""
+    return list(json.loads((DATA / "oracle" / f"{name}.json").read_text(encoding="utf-8")))

@@ -1,0 +1,175 @@
+"""Which backend is taken, and what is said of the others. Drivers are played; the last tests look at this machine."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pie_edge import backend_choice
+from pie_edge.backend import Finding
+from pie_edge.backend_choice import BACKENDS, Choice, PassedOver, choose
+from pie_edge.backends.cuda.probe import probe as probe_cuda
+from pie_edge.backends.metal.probe import probe as probe_metal
+from pie_edge.backends.vulkan.probe import probe as probe_vulkan
+from pie_edge.errors import BackendUnavailable
+
+CPU = Finding(("a processor",))
+NOTHING = Finding((), "no driver", "install one")
+Machine = Callable[..., list[str]]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Plays a machine: what each probe finds, and which backends have kernels. Gives the log of probes."""
+
+    def play(kernels: tuple[str, ...] = BACKENDS, **findings: Finding) -> list[str]:
+        probed: list[str] = []
+
+        def probe(name: str) -> Finding:
+            probed.append(name)
+            return {"cpu": CPU, **findings}.get(name, NOTHING)
+
+        monkeypatch.setattr(backend_choice, "probe", probe)
+        monkeypatch.setattr(backend_choice, "has_kernels", lambda name: name in kernels)
+        return probed
+
+    return play
+
+
+def test_auto_takes_the_first_that_works_and_says_why_the_better_ones_were_left(machine: Machine) -> None:
+    machine(vulkan=Finding(("Arc A380",)))
+    assert choose() == Choice("vulkan", "Arc A380", (PassedOver("cuda", "no driver"), PassedOver("metal", "no driver")))
+
+
+def test_auto_passes_over_software_devices_and_takes_the_cpu(machine: Machine) -> None:
+    machine(vulkan=Finding(("llvmpipe",), software=True))
+    chosen = choose()
+    assert chosen.backend == "cpu"
+    assert PassedOver("vulkan", "only a software device") in chosen.passed_over
+    assert (
+        str(chosen) == "cpu on a processor (passed over cuda, metal, wgpu: no driver; vulkan: only a software device)"
+    )
+
+
+def test_auto_touches_no_driver_of_a_backend_without_kernels(machine: Machine) -> None:
+    probed = machine(kernels=("cpu",), cuda=Finding(("H200",)))
+    chosen = choose()
+    assert (chosen.backend, set(probed)) == ("cpu", {"cpu"})
+    assert str(chosen) == "cpu on a processor (passed over cuda, metal, vulkan, wgpu: no kernels in this version yet)"
+
+
+def test_a_software_device_is_used_when_it_is_named(machine: Machine) -> None:
+    machine(vulkan=Finding(("llvmpipe",), software=True))
+    assert choose("vulkan") == Choice("vulkan", "llvmpipe")
+
+
+@pytest.mark.parametrize(("wanted", "taken"), [("", "RTX A"), ("1", "RTX B"), ("b", "RTX B"), ("rtx", "RTX A")])
+def test_a_device_is_an_index_or_part_of_its_name(machine: Machine, wanted: str, taken: str) -> None:
+    machine(cuda=Finding(("RTX A", "RTX B")))
+    assert choose("cuda", wanted).device == taken
+
+
+@pytest.mark.parametrize("wanted", ["2", "Arc", "-1"])
+def test_a_device_that_is_not_there_is_refused_with_the_list(machine: Machine, wanted: str) -> None:
+    machine(cuda=Finding(("RTX A", "RTX B")))
+    with pytest.raises(BackendUnavailable, match=f"has no device '{wanted}'; it has 0: RTX A, 1: RTX B"):
+        choose("cuda", wanted)
+
+
+def test_auto_with_a_device_takes_the_backend_that_has_it(machine: Machine) -> None:
+    machine(cuda=Finding(("RTX A",)), vulkan=Finding(("Arc", "RTX A")))
+    assert choose("auto", "Arc").backend == "vulkan"
+    with pytest.raises(BackendUnavailable, match="no backend has a device like 'M4'"):
+        choose("auto", "M4")
+
+
+def test_a_named_backend_is_never_replaced_by_another(machine: Machine) -> None:
+    machine()
+    with pytest.raises(BackendUnavailable, match="cuda was asked for, but no driver; install one"):
+        choose("cuda")
+    machine(kernels=("cpu",), cuda=Finding(("H200",)))
+    with pytest.raises(BackendUnavailable, match=r"no CUDA kernels yet \(this machine has H200\); use --backend cpu"):
+        choose("cuda")
+
+
+class PlayedCuda:
+    """As much of the driver's API as the probe calls."""
+
+    def __init__(self, version: int = 13_000, devices: tuple[str, ...] = ("H200",), start: int = 0) -> None:
+        self.version, self.devices, self.start = version, devices, start
+
+    def cuDriverGetVersion(self, out: Any) -> int:  # noqa: N802
+        out._obj.value = self.version
+        return 0
+
+    def cuInit(self, _: int) -> int:  # noqa: N802
+        return self.start
+
+    def cuDeviceGetCount(self, out: Any) -> int:  # noqa: N802
+        out._obj.value = len(self.devices)
+        return 0
+
+    def cuDeviceGet(self, out: Any, ordinal: int) -> int:  # noqa: N802
+        out._obj.value = ordinal
+        return 0
+
+    def cuDeviceGetName(self, name: Any, _: int, handle: ctypes.c_int) -> int:  # noqa: N802
+        name.value = self.devices[handle.value].encode()
+        return 0
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="there is no CUDA on macOS")
+@pytest.mark.parametrize(
+    ("driver", "devices", "reason"),
+    [
+        (PlayedCuda(), ("H200",), ""),
+        (PlayedCuda(13_020, ("A", "B")), ("A", "B"), ""),
+        (PlayedCuda(12_090), (), "the NVIDIA driver serves CUDA 12.9, and 13.0 is needed"),
+        (PlayedCuda(start=100), (), "the NVIDIA driver doesn't start (cuInit returned 100)"),
+        (PlayedCuda(devices=()), (), "the NVIDIA driver sees no device"),
+    ],
+)
+def test_the_cuda_probe_wants_driver_r580_and_a_device(
+    driver: PlayedCuda, devices: tuple[str, ...], reason: str
+) -> None:
+    found = probe_cuda(lambda _: driver)
+    assert (found.devices, found.reason) == (devices, reason)
+
+
+def refuse(_: str) -> Any:
+    raise OSError
+
+
+def test_without_a_driver_library_the_remedy_is_to_install_one() -> None:
+    assert "driver" in probe_cuda(refuse).remedy or sys.platform == "darwin"
+    assert probe_vulkan(refuse).reason == "no Vulkan loader"
+    assert "libvulkan1" in probe_vulkan(refuse).remedy
+
+
+def test_metal_wants_macos_on_apple_silicon() -> None:
+    assert probe_metal("linux").reason == "Metal is macOS's"
+    assert probe_metal("darwin", "x86_64").reason == "MLX needs Apple silicon"
+
+
+def test_the_vulkan_probe_names_the_devices_of_the_real_loader() -> None:
+    try:
+        ctypes.CDLL("libvulkan.so.1")
+    except OSError:
+        pytest.skip("no Vulkan loader; scripts/debian-packages installs one as root")
+    found = probe_vulkan()
+    assert found.devices or found.remedy
+    assert found.software == all("llvmpipe" in name.lower() for name in found.devices) or not found.devices
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_probe_answers_on_this_machine_with_devices_or_a_reason(name: str) -> None:
+    found = backend_choice.probe(name)
+    assert bool(found.devices) != bool(found.reason)
+
+
+def test_this_machine_gets_a_backend() -> None:
+    assert choose().device

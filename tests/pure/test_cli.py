@@ -1,0 +1,289 @@
+"""The command line around a runtime that is played: what it prints where, and the status it ends with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pie_edge.backend_choice import Choice, PassedOver
+from pie_edge.cli import main
+from pie_edge.cli.run import shown
+from pie_edge.errors import InferletFailed, ModelNotFound, OutOfPages
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "main.py", line 3, in main\nValueError: no\n'
+
+
+class PlayedRuntime:
+    """Stands where ``pie_edge.runtime`` is: remembers how it was asked, and plays what it was told."""
+
+    def __init__(
+        self, result: Any = None, *, pieces: tuple[str, ...] = (), failure: BaseException | None = None
+    ) -> None:
+        self.result, self.pieces, self.failure = result, pieces, failure
+        self.choice = Choice("cpu", "a processor", (PassedOver("cuda", "no driver"), PassedOver("wgpu", "no driver")))
+        self.closed = False
+        self.opened: dict[str, Any] = {}
+        self.ran: dict[str, Any] = {}
+
+    async def open_runtime(self, model: str, settings: Any, **options: Any) -> PlayedRuntime:
+        self.opened = {"model": model, "settings": settings, **options}
+        options["progress"](0, 10, "loading")
+        return self
+
+    async def run(self, path: Path, input: dict[str, Any], *, seed: int, on_text: Callable[[str], None]) -> Any:
+        self.ran = {"path": path, "input": input, "seed": seed}
+        for piece in self.pieces:
+            on_text(piece)
+        if self.failure is not None:
+            raise self.failure
+        usage = {"prompt": 5, "generated": 3}
+        return SimpleNamespace(result=self.result, usage=usage, timings={"load": 0.5, "time_to_first_token": 0.1})
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command line in this process: status, stdout, stderr."""
+    for variable in ("PIE_EDGE_BACKEND", "PIE_EDGE_MODEL", "PIE_EDGE_DEBUG"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PIE_EDGE_CONFIG", str(tmp_path / "config.toml"))
+    (tmp_path / "config.toml").touch()
+    (tmp_path / "main.py").write_text("async def main(input): ...\n")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, runtime: PlayedRuntime | None = None) -> tuple[int, str, str]:
+        monkeypatch.setitem(sys.modules, "pie_edge.runtime", runtime or PlayedRuntime())
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out, told.err
+
+    return run
+
+
+def test_a_result_is_printed_and_the_notes_go_to_stderr(run: Run) -> None:
+    runtime = PlayedRuntime({"text": " Paris."})
+    status, out, err = run("run", "main.py", "--", "--prompt", "hi", "--max-tokens", "8", runtime=runtime)
+    assert (status, out) == (0, " Paris.\n")
+    assert "smollm2-135m with cpu on a processor (passed over cuda, wgpu: no driver)" in err
+    assert runtime.ran["input"] == {"prompt": "hi", "max_tokens": 8}
+    assert runtime.closed
+
+
+@pytest.mark.parametrize(
+    ("pieces", "result", "printed"),
+    [
+        (("Hel", "lo"), None, "Hello\n"),
+        (("Hel", "lo\n"), None, "Hello\n"),
+        (("Hello",), {"text": "Hello"}, "Hello\n"),
+        (("Hello",), {"text": "Hello", "tokens": 1}, 'Hello\n{\n  "text": "Hello",\n  "tokens": 1\n}\n'),
+        ((), None, ""),
+        ((), "", ""),
+        ((), [1, "ü"], '[\n  1,\n  "ü"\n]\n'),
+        ((), 3, "3\n"),
+        ((), False, "false\n"),
+    ],
+)
+def test_streamed_text_comes_as_it_is_and_is_not_printed_twice(
+    run: Run, pieces: tuple[str, ...], result: Any, printed: str
+) -> None:
+    assert run("run", "main.py", runtime=PlayedRuntime(result, pieces=pieces))[:2] == (0, printed)
+
+
+def test_json_is_one_object_with_result_tokens_timings_and_device(run: Run) -> None:
+    runtime = PlayedRuntime({"n": 1}, pieces=("a", "b"))
+    status, out, err = run("run", "main.py", "--json", "--seed", "7", runtime=runtime)
+    told = json.loads(out)
+    assert (status, err) == (0, "")
+    assert told["result"] == {"n": 1}
+    assert told["text"] == "ab"
+    assert told["tokens"] == {"prompt": 5, "generated": 3}
+    assert told["timings"]["time_to_first_token"] == 0.1
+    assert (told["backend"], told["device"], told["model"], told["seed"]) == ("cpu", "a processor", "smollm2-135m", 7)
+    assert told["passed_over"] == {"cuda": "no driver", "wgpu": "no driver"}
+
+
+def test_an_inferlets_exception_is_its_own_traceback_and_status_1(run: Run) -> None:
+    runtime = PlayedRuntime(failure=InferletFailed("ValueError: no", TRACEBACK))
+    status, out, err = run("run", "main.py", "--quiet", runtime=runtime)
+    assert (status, out, err) == (1, "", TRACEBACK)
+    assert runtime.closed
+
+
+def test_with_json_an_error_is_an_object_on_stdout_too(run: Run) -> None:
+    runtime = PlayedRuntime(failure=OutOfPages("main.py asked for 9 pages, 1 is free"))
+    status, out, err = run("run", "main.py", "--json", runtime=runtime)
+    assert status == 1
+    assert json.loads(out) == {"error": {"code": "out-of-pages", "message": "main.py asked for 9 pages, 1 is free"}}
+    assert err == "error: main.py asked for 9 pages, 1 is free\n"
+
+
+def test_an_error_of_ours_that_nobody_expected_is_one_line_and_no_traceback(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = PlayedRuntime(failure=ZeroDivisionError("division by zero"))
+    status, _, err = run("run", "main.py", "-q", runtime=runtime)
+    assert status == 1
+    assert (
+        err
+        == "error: unexpected ZeroDivisionError: division by zero (PIE_EDGE_DEBUG=1 shows where; please report it)\n"
+    )
+    monkeypatch.setenv("PIE_EDGE_DEBUG", "1")
+    assert "Traceback" in run("run", "main.py", "-q", runtime=runtime)[2]
+
+
+def test_an_interrupt_ends_with_130_and_says_nothing(run: Run) -> None:
+    runtime = PlayedRuntime(failure=KeyboardInterrupt())
+    assert run("run", "main.py", "-q", runtime=runtime) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "none.py"], "error: none.py is not there; name the inferlet's Python source"),
+        (["run", "."], None),
+        (["run", "/"], "error: / is a folder without a main.py"),
+        (["run", "main.py", "--", "word"], "error: 'word' after -- has no key"),
+        (["run", "main.py", "--seed", "-1"], "error: --seed is -1; it must be from 0 to 4294967295"),
+        (["run", "main.py", "--max-time", "soon"], "error: --max-time: limits.time is"),
+        (["run", "main.py", "--backend", "gpu"], 'error: --backend: backend is "gpu"; it must be'),
+        (["run", "main.py", "--frob"], "No such option: --frob"),
+        (["run"], "Missing argument"),
+        (["frob"], "No such command 'frob'"),
+        (["config", "show", "--", "--a"], "error: words after -- are an inferlet's input; config takes none"),
+    ],
+)
+def test_what_is_asked_wrongly_ends_with_2_and_the_reason(run: Run, words: list[str], told: str | None) -> None:
+    status, out, err = run(*words)
+    assert status == (2 if told else 0)
+    assert (told or "") in err
+    assert not out
+
+
+def test_a_model_that_is_not_there_ends_with_1(run: Run) -> None:
+    runtime = PlayedRuntime()
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise ModelNotFound("there is no model 'x' here")
+
+    runtime.open_runtime = refuse  # type: ignore[method-assign]
+    assert run("run", "main.py", "-m", "x", runtime=runtime) == (1, "", "error: there is no model 'x' here\n")
+
+
+def test_flags_reach_the_runtime_as_settings(run: Run) -> None:
+    runtime = PlayedRuntime()
+    run("run", "main.py", "-m", "m", "--backend", "cpu", "--device", "0", "--max-time", "1.5", runtime=runtime)
+    settings = runtime.opened["settings"]
+    assert (runtime.opened["model"], runtime.opened["backend"], runtime.opened["device"]) == ("m", "cpu", "0")
+    assert settings.limits.time == 1.5
+
+
+def test_without_a_seed_every_run_has_another(run: Run) -> None:
+    seeds = set()
+    for _ in range(4):
+        runtime = PlayedRuntime()
+        run("run", "main.py", runtime=runtime)
+        seeds.add(runtime.ran["seed"])
+    assert len(seeds) == 4
+
+
+def test_words_after_the_dashes_come_over_those_of_the_input_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"a": 1, "b": 2}')
+    runtime = PlayedRuntime()
+    run("run", "main.py", "--input", "in.json", "--", "--b", "3", runtime=runtime)
+    assert runtime.ran["input"] == {"a": 1, "b": 3}
+
+
+def test_config_init_writes_the_file_once_and_show_says_where_each_setting_is_from(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "config.toml"
+    path.unlink()
+    assert run("config", "init")[:2] == (0, f"{path}\n")
+    assert run("config", "init")[0] == 2
+    assert run("config", "init", "--force")[0] == 0
+    monkeypatch.setenv("PIE_EDGE_THREADS", "2")
+    shown_settings = json.loads(run("config", "show", "--json")[1])["settings"]
+    assert shown_settings["threads"] == {"value": 2, "origin": "PIE_EDGE_THREADS"}
+    assert shown_settings["page_size"] == {"value": 16, "origin": "default"}
+    assert "threads           = 2" in run("config", "show")[1]
+
+
+def test_a_wrong_setting_stops_every_command_that_reads_settings(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("page_sise = 8\n")
+    for words in (["config", "show"], ["run", "main.py"]):
+        status, _, err = run(*words)
+        assert status == 2
+        assert "did you mean page_size?" in err
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    assert run("--version")[:2] == (0, "pie-edge 0.1.0\n")
+
+
+def test_a_result_for_people_is_text_where_it_can_be() -> None:
+    assert shown({"text": "a"}) == "a"
+    assert shown({"text": 1}) == "1"
+    assert shown({"text": "a", "n": 1}) == '{\n  "text": "a",\n  "n": 1\n}'
+
+
+SPEAKS = """
+import sys
+from pie_edge.cli.outcome import reported
+@reported
+def speak():
+    for number in range(100_000):
+        print(number)
+try:
+    speak()
+except Exception as error:
+    sys.exit(error.exit_code)
+"""
+
+
+def test_a_reader_that_goes_away_ends_the_command_without_a_word() -> None:
+    child = subprocess.Popen([sys.executable, "-c", SPEAKS], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.stdout
+    assert child.stderr
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait(30) == 141
+    assert child.stderr.read() == b""
+    child.stderr.close()
+
+
+def test_importing_the_command_line_loads_nothing_heavy() -> None:
+    heavy = ("numpy", "wasmtime", "rich", "jinja2", "pydantic", "huggingface_hub", "pie_edge.runtime")
+    script = f"import sys, pie_edge.cli.app; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_an_interrupt_while_the_inferlet_runs_closes_the_runtime(run: Run) -> None:
+    class Waiting(PlayedRuntime):
+        async def run(self, *_: Any, **__: Any) -> Any:
+            asyncio.get_running_loop().call_later(0.05, _interrupt)
+            await asyncio.sleep(30)
+
+    runtime = Waiting()
+    assert run("run", "main.py", "-q", runtime=runtime) == (130, "", "")
+    assert runtime.closed
+
+
+def _interrupt() -> None:
+    import signal
+
+    signal.raise_signal(signal.SIGINT)

@@ -1,0 +1,111 @@
+"""A Backend that runs the NumPy reference: slow and exact, for tests of everything above the seam."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pie_edge.backend import Limits, WeightSource
+from pie_edge.errors import OutOfMemory
+from pie_edge.program import reference
+from pie_edge.program.encodings import Dense, DType
+from pie_edge.program.node_reference import run_nodes
+from pie_edge.program.ops import KINDS, Program, Role, Value
+
+
+@dataclass(eq=False)
+class HostBuffer:
+    data: np.ndarray[Any, np.dtype[np.uint8]]
+
+    @property
+    def nbytes(self) -> int:
+        return self.data.nbytes
+
+
+@dataclass(eq=False)
+class Compiled:
+    program: Program
+    arrays: dict[str, Any]
+
+
+@dataclass
+class ReferenceBackend:
+    """``memory`` caps what may be allocated; ``fail_next`` makes the next run's read raise it."""
+
+    memory: int = 1 << 40
+    used: int = 0
+    runs: list[str] = field(default_factory=list)
+    fail_next: Exception | None = None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            backend="reference",
+            device="NumPy reference",
+            memory=self.memory,
+            max_binding=1 << 40,
+            kinds=frozenset(KINDS),
+            supports=lambda encoding: encoding == Dense(DType.F32),
+            kv_dtype=DType.F32,
+        )
+
+    async def allocate(self, nbytes: int, role: Role) -> HostBuffer:
+        if self.used + nbytes > self.memory:
+            raise OutOfMemory(f"{nbytes} bytes of {role} were asked for; {self.memory - self.used} are free")
+        self.used += nbytes
+        return HostBuffer(np.zeros(nbytes, np.uint8))
+
+    def free(self, buffer: HostBuffer) -> None:
+        self.used -= buffer.nbytes
+
+    def write(self, buffer: HostBuffer, data: bytes | memoryview, offset: int = 0) -> None:
+        raw = np.frombuffer(data, np.uint8)
+        buffer.data[offset : offset + len(raw)] = raw
+
+    async def load(self, value: Value, source: WeightSource) -> Any:
+        rows = value.shape[0] if len(value.shape) == 2 else 1
+        return source.planes(0, rows)["values"].reshape(value.shape)
+
+    async def compile(self, program: Program, buffers: Mapping[str, Any]) -> Compiled:
+        arrays = {}
+        for value in program.values.values():
+            if value.role is Role.WEIGHT:
+                arrays[value.name] = buffers[value.name]
+            elif value.role is Role.STATE:
+                arrays[value.name] = buffers[value.name].data.view(reference.NUMPY[value.dtype]).reshape(value.shape)
+        return Compiled(program, arrays)
+
+    def run(self, executable: Compiled, inputs: Mapping[str, bytes | memoryview]) -> dict[str, Any]:
+        self.runs.append(executable.program.name)
+        failure, self.fail_next = self.fail_next, None
+        if failure is not None:
+            return {"failure": failure}
+        program, arrays = executable.program, executable.arrays
+        if "step" in inputs:
+            reference.run(program, arrays, inputs["step"])
+            return {"outputs": {}}
+        given = {
+            v.name: np.frombuffer(inputs[v.name], reference.NUMPY[v.dtype]).reshape(v.shape)
+            for v in program.by_role(Role.INPUT)
+        }
+        if program.name.startswith("copy-pages"):
+            for op in program.ops:
+                reference._MEANING[op.kind](op, *(given[name] for name in op.inputs), arrays[op.outputs[0]])
+            return {"outputs": {}}
+        return {"outputs": run_nodes(program, arrays | given)}
+
+    def poll(self, ticket: dict[str, Any]) -> bool:
+        return True
+
+    async def read(self, ticket: dict[str, Any]) -> Mapping[str, memoryview]:
+        await asyncio.sleep(0)
+        if "failure" in ticket:
+            raise ticket["failure"]
+        return {name: memoryview(np.ascontiguousarray(a).reshape(-1)) for name, a in ticket["outputs"].items()}
+
+    async def close(self) -> None:
+        self.used = 0
