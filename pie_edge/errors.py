@@ -112,7 +112,15 @@ class EpilogueError(ResourceError):
 
 
 class InferletError(PieError):
+    """``traceback`` is the guest's own text, with the user's file and line; ``cause`` is the code of the pie-edge error that it
+    didn't catch, if it was one."""
+
     code = "inferlet"
+
+    def __init__(self, message: str, traceback: str = "", cause: str | None = None) -> None:
+        super().__init__(message)
+        self.traceback = traceback
+        self.cause = cause
 
 
 class InferletInvalid(InferletError):
@@ -120,13 +128,7 @@ class InferletInvalid(InferletError):
 
 
 class InferletFailed(InferletError):
-    """The guest raised. ``traceback`` is the guest's own text, with the user's file and line."""
-
     code = "inferlet-failed"
-
-    def __init__(self, message: str, traceback: str = "") -> None:
-        super().__init__(message)
-        self.traceback = traceback
 
 
 class InferletTrapped(InferletError):

@@ -1,34 +1,177 @@
-"""The whole put together: a checkpoint, a backend, the engine, a tokenizer and the Wasm host, as one object to run inferlets with."""
+"""The whole put together: a checkpoint, a backend, the engine, a tokenizer and the Wasm host, to run inferlets with."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.errors import TemplateError, TokenizerError
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
-from pie_edge.model.spec import Facts
+from pie_edge.model.spec import Spec
 from pie_edge.paths import cache_folder
 from pie_edge.tokenizer import Tokenizer
+from pie_edge.tokenizer.template import ChatTemplate
+from pie_edge.tokenizer.turns import Turns
 from pie_edge.weights import hub
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
 from pie_edge.weights.source import file_weight
 
-Progress = Callable[[int, int, str], None]
+
+class Progress(Protocol):
+    """Where long work tells how far it is: units done, units in all (0 if unknown), and what is being done."""
+
+    def __call__(self, done: int, total: int, what: str) -> None: ...
+
+
+def _silent(done: int, total: int, what: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What an inferlet gave: its result, tokens it used, and seconds (``tokens_per_second`` counts read-outs after the first)."""
+    """What an inferlet gave. ``timings`` are seconds, but ``tokens_per_second``: rows read out after the first one."""
 
     result: Any
     usage: dict[str, int]
     timings: dict[str, float]
+
+
+class Runtime:
+    """One model on one device, ready to run inferlets. Made by ``open_runtime``."""
+
+    def __init__(self, engine: Engine, host: Host, checkpoint: Checkpoint, choice: Choice, load: float) -> None:
+        self.engine = engine
+        self.host = host
+        self.choice = choice
+        self.load = load
+        self._checkpoint = checkpoint
+
+    async def run(
+        self,
+        program: Path | str,
+        input: dict[str, Any],
+        *,
+        seed: int | None = None,
+        on_text: Callable[[str], None] = lambda text: None,
+        on_log: Callable[[str], None] = lambda text: None,
+    ) -> RunResult:
+        """Run an inferlet, a file or a source text, to its end. Raises InferletError, or what the host refuses."""
+        started = time.perf_counter()
+        outcome = await self.host.run(program, input, seed=seed, on_text=on_text, on_log=on_log)
+        usage = outcome.usage
+        timings = {"load": self.load} | outcome.timings
+        if usage.first_result:
+            timings["time_to_first_token"] = usage.first_result - started
+        if usage.read_rows > 1 and usage.last_result > usage.first_result:
+            timings["tokens_per_second"] = (usage.read_rows - 1) / (usage.last_result - usage.first_result)
+        counts = {"forwarded": usage.forwarded_tokens, "sampled": usage.read_rows, "passes": usage.passes}
+        return RunResult(outcome.result, counts, timings)
+
+    async def close(self) -> None:
+        await self.host.close()
+        await self.engine.close()
+        self._checkpoint.close()
+
+
+async def open_runtime(
+    model: str,
+    settings: Settings,
+    *,
+    backend: str | None = None,
+    device: str | None = None,
+    progress: Progress = _silent,
+) -> Runtime:
+    """Fetch the model if need be, choose a device, load. Raises ModelError or BackendError; nothing is left open then."""
+    started = time.perf_counter()
+    choice = choose(backend or settings.backend, device or settings.device)
+    path = await asyncio.to_thread(hub.ensure, model, progress)
+    checkpoint = open_checkpoint(path)
+    try:
+        facts = registry.facts(checkpoint)
+        spec = registry.read(facts)
+        # The tokenizer is built on another thread while the weights are on their way.
+        language = asyncio.create_task(asyncio.to_thread(_language, checkpoint))
+        try:
+            engine = await _open_engine(model, checkpoint, spec, choice, settings, progress)
+        except BaseException:
+            await asyncio.gather(language, return_exceptions=True)
+            raise
+        try:
+            tokenizer, turns = await language
+            host = await Host.open(
+                engine,
+                tokenizer,
+                turns,
+                limits=Limits(memory=settings.limits.memory, time=settings.limits.time),
+                cache_dir=cache_folder(),
+                progress=progress,
+                max_instances=settings.max_instances,
+            )
+        except BaseException:
+            await engine.close()
+            raise
+    except BaseException:
+        checkpoint.close()
+        raise
+    return Runtime(engine, host, checkpoint, choice, time.perf_counter() - started)
+
+
+async def _open_engine(
+    name: str, checkpoint: Checkpoint, spec: Spec, choice: Choice, settings: Settings, progress: Progress
+) -> Engine:
+    family = registry.family(checkpoint.architecture, str(checkpoint.path))
+    opened = await open_backend(
+        choice, threads=settings.threads, memory=settings.memory, exact=settings.exact, cache_dir=cache_folder()
+    )
+    try:
+        supports = opened.limits.supports
+        sources = {w.name: file_weight(checkpoint.tensors[w.source], supports) for w in family.weights(spec)}
+        weights = {weight: (source.target, source) for weight, source in sources.items()}
+        facts = ModelFacts(
+            name=Path(name).stem if Path(name).exists() else name,
+            architecture=spec.architecture,
+            vocabulary=spec.vocabulary,
+            context=spec.context,
+            page_size=settings.page_size,
+            licence=str(checkpoint.config.get("general.license", "")),
+            description=str(checkpoint.config.get("general.name", "")),
+        )
+        chosen = DeviceSettings(page_size=settings.page_size, kv_memory=settings.kv_memory)
+        return await Engine.open(facts, spec, family, weights, opened, chosen, progress)
+    except BaseException:
+        await opened.close()
+        raise
+
+
+def _language(checkpoint: Checkpoint) -> tuple[Tokenizer, Turns | None]:
+    """The tokenizer of a checkpoint and, where it has a chat template, its turns."""
+    files = checkpoint.metadata
+    if checkpoint.container == "gguf":
+        tokenizer = Tokenizer.from_gguf(files)
+    elif "tokenizer.json" in files:
+        config = dict(files.get("tokenizer_config.json", {}))
+        stops = files.get("generation_config.json", {}).get("eos_token_id")
+        tokenizer = Tokenizer.from_json(files["tokenizer.json"], config if stops is None else config | {"eos_token_id": stops})
+    else:
+        raise TokenizerError(f"{checkpoint.path} has no tokenizer.json beside it; add the file, or import a GGUF, which carries one")
+    try:
+        return tokenizer, Turns(tokenizer, _template(checkpoint, tokenizer))
+    except TemplateError:
+        return tokenizer, None
+
+
+def _template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:
+    files = checkpoint.metadata
+    if checkpoint.container == "gguf":
+        return ChatTemplate.from_gguf(files, tokenizer)
+    own = files.get("chat_template.jinja")
+    texts = {"default": own.read_text(encoding="utf-8")} if own is not None else None
+    return ChatTemplate.from_config(files.get("tokenizer_config.json", {}), tokenizer, texts)

@@ -14,12 +14,13 @@ from pie_edge.control.pages import Copy
 from pie_edge.control.queue import HostTensor
 from pie_edge.errors import OutOfMemory
 from pie_edge.model.spec import Cache, Family, Spec
-from pie_edge.program.encodings import Encoding, planes
+from pie_edge.program.encodings import Encoding, encoded_bytes
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import Bucket, StepLayout
 from pie_edge.program.trace import copy_pages_program
 
+DEFAULT_KV_MEMORY = 512 << 20
 COPIES = 64
 """Pages that one run of the copy Program duplicates."""
 
@@ -28,24 +29,41 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """``kv_memory`` in bytes; ``rows`` is the most tokens of one step, and so the prefill chunk."""
+    """``kv_memory`` in bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step, and so
+    the prefill chunk."""
 
     page_size: int = 16
-    kv_memory: int = 512 << 20
+    kv_memory: int = 0
     rows: int = 512
     sequences: int = 256
     logits_memory: int = 64 << 20
 
 
-def plan_cache(spec: Spec, family: Family, backend: Backend, settings: DeviceSettings) -> tuple[Cache, Bucket]:
-    """How many pages and logits rows fit the settings, and the largest step."""
+def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: int) -> tuple[Cache, Bucket]:
+    """How many pages and logits rows there is room for beside ``weights`` bytes, and the largest step.
+
+    Raises OutOfMemory, saying what is needed and what there is, when not even one page and one row fit.
+    """
     dtype = backend.limits.kv_dtype
-    page_bytes = 2 * spec.layers * spec.kv_heads * spec.head_dim * settings.page_size * dtype.nbytes
-    pages = 1 + max(settings.kv_memory // page_bytes, 1)
-    logit_rows = max(min(settings.logits_memory // (4 * spec.vocabulary), settings.sequences), 1)
+    page = spec.kv_bytes_per_token(dtype) * settings.page_size
+    row = 4 * spec.vocabulary
+    free = backend.limits.memory - weights
+    logit_rows = max(min(settings.logits_memory // row, settings.sequences, max(free, 0) // 4 // row), 1)
+    kv_memory = settings.kv_memory or max(min(DEFAULT_KV_MEMORY, (free - logit_rows * row) // 2), 2 * page)
+    pages = max(kv_memory // page, 1) + 1
+    if pages * page + logit_rows * row > free:
+        raise OutOfMemory(
+            f"{spec.architecture} needs {_mib(weights)} MiB for its weights and {_mib(pages * page + logit_rows * row)} MiB for "
+            f"KV pages and logits; {backend.limits.device} has {_mib(backend.limits.memory)} MiB. "
+            "Lower kv_memory or raise memory in the configuration, or take a smaller model"
+        )
     entries = settings.sequences * 4 + 2 * -(-spec.context // settings.page_size)
     cache = Cache(pages, settings.page_size, dtype, logit_rows, token_slots=settings.sequences)
     return cache, Bucket(settings.rows, settings.sequences, logit_rows, entries)
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.1f}"
 
 
 class Device:
@@ -82,10 +100,10 @@ class Device:
         settings: DeviceSettings,
         progress: Progress | None,
     ) -> Device:
-        cache, limit = plan_cache(spec, family, backend, settings)
         encodings = {name: encoding for name, (encoding, _) in weights.items()}
+        total = sum(encoded_bytes(encodings[weight.name], weight.shape) for weight in family.weights(spec))
+        cache, limit = plan_cache(spec, backend, settings, total)
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
-        check_memory(program, backend)
         states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
         loaded = await load_weights(program, weights, backend, progress)
         return cls(spec, family, backend, cache, limit, encodings, states | loaded)
@@ -143,38 +161,15 @@ class Device:
         return self._family.trace(self._spec, Bucket(1, 1, 1, 1), self.cache, self._encodings).by_role(Role.STATE)
 
 
-def weight_bytes(value: Value) -> int:
-    """Bytes of a weight's planes, codes packed to their bits."""
-    assert value.encoding is not None
-    rows, columns = value.shape if len(value.shape) == 2 else (1, value.shape[0])
-    bits = getattr(value.encoding, "bits", 8)
-    return sum(
-        -(-plane.shape[0] * plane.shape[1] * (bits if plane.name == "codes" else 8 * plane.dtype.nbytes) // 8)
-        for plane in planes(value.encoding, rows, columns)
-    )
-
-
-def check_memory(program: Program, backend: Backend) -> None:
-    """Refuse a model that can't fit, before anything is read."""
-    weights = sum(weight_bytes(value) for value in program.by_role(Role.WEIGHT))
-    states = sum(value.nbytes for value in program.by_role(Role.STATE))
-    have = backend.limits.memory
-    if weights + states > have:
-        raise OutOfMemory(
-            f"{program.name} needs {weights >> 20} MiB for weights and {states >> 20} MiB for its caches; "
-            f"{backend.limits.device} has {have >> 20} MiB. Lower kv_memory in the configuration, or take a smaller model"
-        )
-
-
 async def load_weights(
     program: Program, weights: Mapping[str, tuple[Encoding, WeightSource]], backend: Backend, progress: Progress | None
 ) -> dict[str, Any]:
     values = program.by_role(Role.WEIGHT)
-    total = sum(weight_bytes(value) for value in values)
+    sizes = {value.name: encoded_bytes(weights[value.name][0], value.shape) for value in values}
     loaded, done = {}, 0
     for value in values:
         loaded[value.name] = await backend.load(value, weights[value.name][1])
-        done += weight_bytes(value)
+        done += sizes[value.name]
         if progress is not None:
-            progress(done, total, "loading weights")
+            progress(done, sum(sizes.values()), "loading weights")
     return loaded

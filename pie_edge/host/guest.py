@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from pie_edge.errors import InvalidHandle
+from pie_edge.host.events import Events
+from pie_edge.host.mailbox import Mailbox
 from pie_edge.host.wasi import STDERR, Outside
 
 if TYPE_CHECKING:
     from pie_edge.control.engine import ModelFacts
     from pie_edge.control.space import Space
-    from pie_edge.host.events import Events
     from pie_edge.host.limits import Limits
-    from pie_edge.host.mailbox import Mailbox
     from pie_edge.host.source import Source
     from pie_edge.tokenizer import Detokenizer, Tokenizer
 
@@ -46,18 +46,38 @@ class Guest:
     limits: Limits
     model: Model
     space: Space
-    mailbox: Mailbox
-    on_text: Callable[[str], None]
-    on_log: Callable[[str], None]
-    wake: Callable[[], None]
-    events: Events
-    outside: Outside = field(init=False)
+    has_client: bool
+    text_sink: Callable[[str], None]
+    log_sink: Callable[[str], None]
+    wake: Callable[[], None] = lambda: None
+    """Lets the guest go on; set by whoever schedules it."""
     last_words: str = ""
     """The end of what went to the Wasm guest's own standard error: a crashing interpreter says why there."""
+    callback_error: BaseException | None = None
+    """What ``text_sink`` or ``log_sink`` raised."""
+    mailbox: Mailbox = field(init=False)
+    events: Events = field(init=False)
+    outside: Outside = field(init=False)
 
     def __post_init__(self) -> None:
+        sink = None if self.has_client else self.on_text
+        self.mailbox = Mailbox(self.name, self.limits.message, self.limits.unread, sink)
+        self.events = Events(self.space, self.mailbox, lambda: self.wake())
         self.outside = Outside(self._raw_output)
         self._decoders: dict[int, Detokenizer] = {}
+
+    def on_text(self, text: str) -> None:
+        self._tell(self.text_sink, text)
+
+    def on_log(self, text: str) -> None:
+        self._tell(self.log_sink, text)
+
+    def _tell(self, sink: Callable[[str], None], text: str) -> None:
+        try:
+            sink(text)
+        except BaseException as error:
+            self.callback_error = error
+            raise
 
     def _raw_output(self, stream: int, text: str) -> None:
         if stream == STDERR:

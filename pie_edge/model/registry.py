@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 from pie_edge.errors import Unsupported
 from pie_edge.model.spec import Facts, Family, Spec, check
@@ -26,6 +27,31 @@ def family(architecture: str, path: str) -> Family:
             f" (nearest: {near[0]}). Import a model of one of these"
         )
     return cast(Family, importlib.import_module(FAMILIES[architecture]))
+
+
+class TensorLike(Protocol):
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+
+class CheckpointLike(Protocol):
+    """An open checkpoint, as far as families care."""
+
+    @property
+    def path(self) -> Any: ...
+    @property
+    def container(self) -> str: ...
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def tensors(self) -> Mapping[str, TensorLike]: ...
+
+
+def facts(checkpoint: CheckpointLike) -> Facts:
+    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
+    return Facts(str(checkpoint.path), checkpoint.container, checkpoint.architecture, checkpoint.config, shapes)
 
 
 def read(facts: Facts) -> Spec:

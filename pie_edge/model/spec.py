@@ -34,6 +34,10 @@ class Spec:
     eps: float
     tied: bool
 
+    def kv_bytes_per_token(self, dtype: DType) -> int:
+        """Of all layers, keys and values."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * dtype.nbytes
+
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:

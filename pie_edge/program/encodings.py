@@ -93,6 +93,18 @@ class Plane:
     shape: tuple[int, int]
 
 
+def encoded_bytes(encoding: Encoding, shape: tuple[int, ...]) -> int:
+    """Bytes of a weight of this shape on a device, codes packed to their bits."""
+    rows, columns = shape if len(shape) == 2 else (1, shape[0])
+    total = 0
+    for plane in planes(encoding, rows, columns):
+        bits = 8 * plane.dtype.nbytes
+        if plane.name == "codes" and not isinstance(encoding, Dense):
+            bits = encoding.bits
+        total += -(-plane.shape[0] * plane.shape[1] * bits // 8)
+    return total
+
+
 def planes(encoding: Encoding, rows: int, columns: int) -> tuple[Plane, ...]:
     """The planes of a ``[rows, columns]`` matrix; codes are one byte each here, a backend packs them as it likes."""
     if isinstance(encoding, Dense):

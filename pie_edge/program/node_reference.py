@@ -118,10 +118,8 @@ def _logits(site: Site, logits: Array, numbers: Array) -> Array:
     """The passes' rows: a view where they lie one after the other, as they do for one pass."""
     wanted = numbers.reshape(site.passes, -1)[:, -max(site.op.integer("rows"), 1) :].reshape(-1)
     first = int(wanted[0])
-    if np.array_equal(wanted, np.arange(first, first + len(wanted))):
-        found = logits[first : first + len(wanted)]
-    else:
-        found = logits[wanted]
+    neighbours = np.array_equal(wanted, np.arange(first, first + len(wanted)))
+    found = logits[first : first + len(wanted)] if neighbours else logits[wanted]
     return found.reshape(site.passes, *site.shape)
 
 
@@ -181,7 +179,7 @@ def _divided(divide: Callable[[Array, Array], Array]) -> Callable[[Array, Array]
 def _cast(site: Site, x: Array) -> Array:
     """Float to integer truncates and saturates, NaN becomes 0; integers wrap; anything to bool is "not zero"."""
     if site.dtype is np.bool_:
-        return x != 0
+        return np.not_equal(x, 0)
     if x.dtype == np.float32 and site.dtype is not np.float32:
         bounds = np.iinfo(site.dtype)
         x = np.clip(np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0)), bounds.min, bounds.max)

@@ -51,7 +51,7 @@ def across_rows(shape: Shape, what: str) -> None:
     """Refuse work across the rows of a value that hasn't been reduced yet."""
     if prod(shape) > REDUCED:
         raise NodeError(
-            f"{what} works across the rows of {show(shape)}, {prod(shape)} entries, and {REDUCED} is the most for that; "
+            f"{what} works across the rows of {show(shape)}, {prod(shape)} entries; the most for that is {REDUCED}: "
             "reduce each row first (reduce_*, top_k, take_along)"
         )
 

@@ -1,13 +1,13 @@
 """The closed table of epilogue nodes: what a user-traced epilogue may compute, and what each node means.
 
-An epilogue sees the logits of one pass. Its Program runs several passes of the same epilogue in one call, so every value
-has a leading *batch* axis and **every node maps over it**; shapes, axes and attributes below are those of one pass. In a
-Program a node is an op of kind ``node.<name>``.
+An epilogue sees the logits of one pass. Its Program runs several passes of the same epilogue in one call, so every
+value has a leading *batch* axis and **every node maps over it**; shapes, axes and attributes below are those of one
+pass. In a Program a node is an op of kind ``node.<name>``.
 
 Meaning holds for every input, in every language:
 
-- float32 throughout; integers wrap at 32 bits. No row node turns NaN-free logits into NaN: in softmax and its kin an entry
-  equal to the maximum counts exp(0), also where the maximum is infinite.
+- float32 throughout; integers wrap at 32 bits. No row node turns NaN-free logits into NaN: in softmax and its kin an
+  entry equal to the maximum counts exp(0), also where the maximum is infinite.
 - Ties go to the lowest index. ``argmax``, ``top_k`` and ``sort`` are therefore unique.
 - An index out of range reads zero (gather, take_along) or writes nothing (scatter). Integer division by zero gives 0;
   shift counts are taken modulo 32.
@@ -184,7 +184,7 @@ _ROWWISE = (
     _threshold(
         "nucleus",
         "x p:f32",
-        "of logits: the largest entry t down to which the entries, from the likeliest, have probability p; the least for p ≥ 1",
+        "of logits: the largest entry down to which the entries, likeliest first, have probability p; the least for p ≥ 1",
     ),
     _threshold("min_p", "x p:f32", "of logits: max + log p, the logit of p times the likeliest entry's probability"),
     NodeKind(

@@ -1,4 +1,4 @@
-"""The user-traced epilogue: from the wire form of an untrusted guest to a Program over rows of logits (``docs/epilogues.md``)."""
+"""The user-traced epilogue: from an untrusted guest's wire form to a Program over rows of logits (``docs/epilogues.md``)."""
 
 from pie_edge.sampling.epilogue import Epilogue, parse
 from pie_edge.sampling.presets import Preset, PresetCall, recognise

@@ -61,7 +61,7 @@ def _integer(attribute: Attribute, value: Any) -> int:
 
 
 def _shape(attribute: Attribute, value: Any, vocabulary: int) -> tuple[int, ...]:
-    """Extents of at least 1; −1 is left for ``reshape``, whose rule resolves it (elsewhere the type check refuses it)."""
+    """Extents of at least 1, and −1 for ``reshape``, whose rule resolves it; elsewhere the type check refuses it."""
     if not isinstance(value, list) or len(value) > MAX_RANK:
         raise _wrong(attribute, value, f"a list of up to {MAX_RANK} lengths")
     extents = [vocabulary if extent == VOCABULARY else extent for extent in value]

@@ -35,7 +35,7 @@ def check(wire: Wire, vocabulary: int, rows: int) -> Graph:
     graph = prune(checker.graph(wire.outputs))
     if graph.peak_bytes > MAX_BYTES:
         raise EpilogueError(
-            f"the epilogue keeps {graph.peak_bytes >> 20} MiB of values for one pass, the most is {MAX_BYTES >> 20} MiB; "
+            f"the epilogue keeps {graph.peak_bytes >> 20} MiB of values for one pass, the most is {MAX_BYTES >> 20}; "
             "read out fewer rows or reduce earlier"
         )
     return graph

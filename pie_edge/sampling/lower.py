@@ -1,7 +1,7 @@
 """From a checked epilogue to the Program that a backend compiles: one call runs several passes of the same epilogue.
 
-Every value has a leading batch axis, one entry a pass; nodes map over it (``program/nodes.py``). With ``n`` rows a pass and room
-for ``B`` passes the Program's values are
+Every value has a leading batch axis, one entry a pass; nodes map over it (``program/nodes.py``). With ``n`` rows a pass
+and room for ``B`` passes the Program's values are
 
     state  logits    f32 [logits_rows, vocabulary]
     input  counts    u32 [1]         true number of passes, 1 … B
@@ -96,7 +96,10 @@ class _Lowering:
             self._ops.append(Op(PREFIX + "broadcast", (self._names[reference],), (name,)))
 
     def _attributes(self, node: Node) -> tuple[tuple[str, Attribute], ...]:
-        """Numbers and choices; shapes and types are those of the op's values. ``rows`` 0 is the last row, without an axis."""
+        """Numbers and choices; shapes and types are those of the op's values.
+
+        ``pass_rows`` is how many rows a pass has, ``rows`` how many the node sees: 0 is the last one, without an axis.
+        """
         given = dict(node.attributes)
         kept: dict[str, Attribute] = {
             name: value

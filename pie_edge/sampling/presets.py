@@ -1,7 +1,7 @@
 """The epilogues that every host needs, as traced epilogues like any other, and how to know them again.
 
-A backend may run a preset with a kernel of its own: ``recognise`` looks at the structure of a lowered Program, so it finds a
-preset whether a host built it here, the SDK's ``sample`` traced it, or an author wrote the same nodes by hand.
+A backend may run a preset with a kernel of its own: ``recognise`` looks at the structure of a lowered Program, so it
+finds a preset whether a host built it here, the SDK's ``sample`` traced it, or an author wrote the nodes by hand.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
      "outputs": [1],
      "result": "one"}
 
-A reference is a node's number, or ``[number, result]`` for a node with several results; it must lie before the node that
-uses it, so there can be no cycle. ``line`` is where the author wrote it, for error messages. ``result`` says how the
+A reference is a node's number, or ``[number, result]`` for a node with several results; it must lie before the node
+that uses it, so there can be no cycle. ``line`` is where the author wrote it, for error messages. ``result`` says how the
 author's function returned its tensors (``one``, ``tuple``, ``list``, or a list of keys): the guest's own note.
 The text comes from an untrusted guest: any text gives records or an ``EpilogueError``.
 """
@@ -53,9 +53,7 @@ def read(text: str | bytes) -> Wire:
     """Raises EpilogueError for anything that isn't the form above."""
     document = _fields(_load(text), "the epilogue", required=("v", "nodes", "outputs"), optional=("result",))
     if document["v"] != VERSION:
-        _refuse(
-            f"the epilogue's version is {_short(document['v'])}, this build reads {VERSION}; use the SDK that came with it"
-        )
+        _refuse(f"the epilogue's version is {_short(document['v'])}, this build reads {VERSION}; use its own SDK")
     nodes = _list(document["nodes"], "nodes", MAX_NODES)
     outputs = _list(document["outputs"], "outputs", MAX_OUTPUTS)
     if not outputs:

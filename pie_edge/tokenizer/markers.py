@@ -44,9 +44,11 @@ class Markers:
         """The text in order: stretches of ordinary text (never empty) as str, markers as their token ids."""
         done = 0
         for start, end, token in self.spans(text):
+            if start < done:  # inside the white space that the marker before swallowed
+                continue
             strip = self._strips.get(token, _KEEP)
-            before = text[done:start]
-            if before := before.rstrip() if strip.left else before:
+            before = text[done:start].rstrip() if strip.left else text[done:start]
+            if before:
                 yield before
             yield token
             done = end

@@ -20,7 +20,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pie_edge.errors import TemplateError
 
 MAX_STEPS = 1_000_000
-"""Loop turns and macro calls of one rendering. Jinja2 alone limits a range to 100,000, and loops nest."""
+"""Loop turns of one rendering, a macro call for ten of them. Jinja2 alone limits a range to 100,000, and loops nest."""
+
+_MACRO_STEPS = 10
 
 MAX_CHARACTERS = 1 << 24
 """Length of a rendering, and of any string or list that a template builds by multiplying or adding."""
@@ -69,18 +71,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
             self.step()
             yield item
 
-    def step(self) -> str:
-        self.steps += 1
+    def step(self, count: int = 1) -> None:
+        self.steps += count
         if self.steps > MAX_STEPS:
             raise Excess(f"it takes more than {MAX_STEPS:,} steps")
-        return ""
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        if operator == "**" or (operator == "*" and not isinstance(left, float) and not isinstance(right, float)):
-            size = _size(left) * (_size(right) if operator == "*" else 64 * abs(right))
-        else:
-            size = 0 if isinstance(left, float | int) else _size(left) + _size(right)
-        if size > MAX_CHARACTERS:
+        if _result_size(operator, left, right) > MAX_CHARACTERS:
             raise Excess(f"a value would have more than {MAX_CHARACTERS:,} characters")
         return super().call_binop(context, operator, left, right)
 
@@ -90,7 +87,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for loop in tree.find_all(nodes.For):
             loop.iter = _call("counted", [loop.iter], loop.lineno)
         for macro in tree.find_all(nodes.Macro):
-            macro.body.insert(0, nodes.ExprStmt(_call("step", [], macro.lineno), lineno=macro.lineno))
+            macro.body.insert(0, nodes.ExprStmt(_call("step", [nodes.Const(_MACRO_STEPS)], macro.lineno), lineno=macro.lineno))
         return tree
 
 
@@ -157,11 +154,18 @@ def _call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
     return nodes.Call(nodes.EnvironmentAttribute(name, lineno=line), arguments, [], None, None, lineno=line)
 
 
-def _size(value: Any) -> int:
-    """Characters or items of a value; for a number, how often it repeats what it multiplies."""
-    if isinstance(value, int):
-        return abs(value)
-    return len(value) if isinstance(value, str | list | tuple) else 1
+def _result_size(operator: str, left: Any, right: Any) -> int:
+    """Characters, items or bits of what an operation gives; 0 where it can't grow."""
+    sizes = [len(value) if isinstance(value, str | list | tuple) else 0 for value in (left, right)]
+    if operator == "+":
+        return sum(sizes) if all(sizes) else 0
+    if not (isinstance(left, int) or isinstance(right, int)):
+        return 0
+    if any(sizes):
+        return abs(right) * sizes[0] if isinstance(right, int) else abs(left) * sizes[1]
+    if not (isinstance(left, int) and isinstance(right, int)):
+        return 0
+    return left.bit_length() * abs(right) if operator == "**" else left.bit_length() + right.bit_length()
 
 
 def _line(trace: TracebackType | None) -> str:

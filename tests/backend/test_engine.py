@@ -260,10 +260,21 @@ def test_a_lost_device_reaches_every_call_of_the_step_and_the_engine_goes_on() -
     run(test)
 
 
+def test_a_small_device_gets_fewer_pages_and_still_answers() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend(memory=140_000), kv_memory=0) as engine:
+            assert 1 <= engine.pool.total < 100
+            assert await greedy(engine.open_space("small", 0), [1, 2, 3], 3) == expected([1, 2, 3], 3)
+
+    run(test)
+
+
 def test_a_model_that_cannot_fit_is_refused_before_anything_is_allocated() -> None:
     async def test() -> None:
         backend = ReferenceBackend(memory=1000)
-        with pytest.raises(OutOfMemory, match="needs .* MiB for weights .* Lower kv_memory"):
+        with pytest.raises(
+            OutOfMemory, match=r"needs 0\.1 MiB for its weights and .* NumPy reference has 0\.0 MiB\. Lower kv_memory"
+        ):
             await open_tiny(backend)
         assert backend.used == 0
 

@@ -54,7 +54,10 @@ NATIVE_MODULES = {
     "os",
 }
 # The oracles are plain NumPy, and only native code imports them.
-ORACLES = {"pie_edge.program.reference", "pie_edge.program.node_reference", "pie_edge.program.node_random"}
+ORACLES = {
+    f"pie_edge.program.{name}"
+    for name in ("reference", "node_reference", "node_reference_random", "node_reference_rows")
+}
 STANDARD_LIBRARY_ONLY = BROWSER_LAYERS | {"config", "config_values", "backend_choice", "paths", "resources", "client"}
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.model import registry
-from pie_edge.model.spec import Cache, Facts, Family, Spec
+from pie_edge.model.spec import Cache, Family, Spec
 from pie_edge.program import reference
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Role
 from pie_edge.program.step import StepInputs, StepLayout
-from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
+from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.dequantise import dequantise
 
 PAGE = 16
@@ -29,16 +29,10 @@ class Loaded:
     weights: dict[str, Floats]
 
 
-def facts_of(checkpoint: Checkpoint) -> Facts:
-    metadata = checkpoint.metadata if checkpoint.container == "gguf" else checkpoint.metadata["config.json"]
-    shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    return Facts(str(checkpoint.path), checkpoint.container, checkpoint.architecture, metadata, shapes)
-
-
 def load(path: Path) -> Loaded:
     """All weights in float32."""
     checkpoint = open_checkpoint(path)
-    facts = facts_of(checkpoint)
+    facts = registry.facts(checkpoint)
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
     weights = {
         weight.name: dequantise(checkpoint.tensors[weight.source]).reshape(weight.shape)

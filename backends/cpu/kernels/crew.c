@@ -20,12 +20,16 @@ extern const u32 kernel_count;
 
 u32 crew_size(void) { return crew.threads; }
 
+static bool is_over(void) {
+  return __atomic_load_n(&crew.failed, __ATOMIC_SEQ_CST) || __atomic_load_n(&crew.stopped, __ATOMIC_SEQ_CST);
+}
+
 /* Until `*word` is no longer `old`, or the crew failed or stopped. */
 static void await_change(u32 *word, u32 old, u32 *sleepers, u32 polls) {
   for (u32 i = 0; i < polls; i++)
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != old) return;
   __atomic_fetch_add(sleepers, 1, __ATOMIC_SEQ_CST);
-  while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == old && !crew.failed && !crew.stopped)
+  while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == old && !is_over())
     __builtin_wasm_memory_atomic_wait32((int *)word, (int)old, -1);
   __atomic_fetch_sub(sleepers, 1, __ATOMIC_SEQ_CST);
 }
@@ -47,11 +51,12 @@ bool meet(void) {
   return !__atomic_load_n(&crew.failed, __ATOMIC_RELAXED);
 }
 
-static void execute(struct program *program, struct worker *me) {
+static void execute(struct program *program, u32 index) {
+  struct worker me = {index, program->scratch + index * program->scratch_stride};
   for (u32 i = 0; i < program->count; i++) {
     struct instruction *in = &program->instructions[i];
     if (in->synchronise && !meet()) return;
-    kernels[in->kernel](in, me);
+    kernels[in->kernel](in, &me);
   }
   meet();
 }
@@ -59,28 +64,27 @@ static void execute(struct program *program, struct worker *me) {
 EXPORT(set_threads) void set_threads(u32 threads) { crew.threads = threads; }
 
 /* Run a program with the whole crew, from the thread that leads it. False if a helper failed. */
-EXPORT(run) u32 run(struct program *program, u8 *scratch) {
-  struct worker me = {0, scratch};
+EXPORT(run) u32 run(struct program *program) {
   for (u32 i = 0; i < program->count; i++) program->instructions[i].taken = 0;
   crew.program = program;
   if (crew.threads > 1) advance(&crew.job, &crew.job_sleepers);
-  execute(program, &me);
+  execute(program, 0);
   return !crew.failed;
 }
 
 /* A helper's life: take part in every run until `stop`. */
-EXPORT(help) void help(u32 index, u8 *scratch) {
-  struct worker me = {index, scratch};
+EXPORT(help) void help(u32 index) {
   for (u32 done = 0;; done++) {
     await_change(&crew.job, done, &crew.job_sleepers, JOB_POLLS);
-    if (crew.stopped || crew.failed) return;
-    execute(crew.program, &me);
+    if (is_over()) return;
+    execute(crew.program, index);
   }
 }
 
+/* Both words change, so that a thread about to sleep on one doesn't. */
 static void wake_all(void) {
   advance(&crew.job, &crew.job_sleepers);
-  __builtin_wasm_memory_atomic_notify((int *)&crew.phase, ~0u);
+  advance(&crew.phase, &crew.phase_sleepers);
 }
 
 /* A thread trapped: let the others go. */

@@ -16,7 +16,9 @@ struct instruction {
 
 struct program {
   u32 count;
-  u32 spare[31];
+  u8 *scratch; /* each thread has its own part */
+  u32 scratch_stride;
+  u32 spare[29];
   struct instruction instructions[];
 };
 

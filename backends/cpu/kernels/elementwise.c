@@ -1,0 +1,86 @@
+/* add, softcap, and glu: one value of the result from one value of each operand. */
+#include "elementary.h"
+#include "crew.h"
+
+enum { BLOCK = 128 }; /* values a unit */
+enum activation { SILU, GELU_TANH, GELU, RELU };
+
+struct elementwise {
+  const float *x, *y;
+  float *result;
+  const u32 *rows;
+  u32 width;
+  u32 activation;
+  float cap;
+};
+
+INLINE vec silu(vec x) {
+  return wasm_f32x4_div(x, wasm_f32x4_add(wasm_f32x4_const_splat(1.0f), exp4(wasm_f32x4_neg(x))));
+}
+
+/* (1 + tanh u) / 2 = 1 / (1 + e^−2u): no cancellation where tanh is near −1. */
+INLINE vec gelu_tanh(vec x) {
+  vec cube = wasm_f32x4_mul(wasm_f32x4_mul(x, x), x);
+  vec u = wasm_f32x4_mul(wasm_f32x4_const_splat(0.7978845608f), fma(wasm_f32x4_const_splat(0.044715f), cube, x));
+  vec grown = exp4(wasm_f32x4_mul(u, wasm_f32x4_const_splat(-2.0f)));
+  return wasm_f32x4_div(x, wasm_f32x4_add(wasm_f32x4_const_splat(1.0f), grown));
+}
+
+static float gelu(float x) {
+  double upper = 0.5 * erfc_double(__builtin_fabs((double)x) * 0x1.6a09e667f3bcdp-1);
+  return (float)(x * (x > 0 ? 1 - upper : upper));
+}
+
+static vec gelu4(vec x) {
+  return wasm_f32x4_make(gelu(wasm_f32x4_extract_lane(x, 0)), gelu(wasm_f32x4_extract_lane(x, 1)),
+                         gelu(wasm_f32x4_extract_lane(x, 2)), gelu(wasm_f32x4_extract_lane(x, 3)));
+}
+
+INLINE vec glu_value(const struct elementwise *a, vec x, vec y, enum activation activation) {
+  switch (activation) {
+    case SILU: return wasm_f32x4_mul(silu(x), y);
+    case GELU_TANH: return wasm_f32x4_mul(gelu_tanh(x), y);
+    case GELU: return wasm_f32x4_mul(gelu4(x), y);
+    default: return wasm_f32x4_mul(wasm_f32x4_max(x, ZERO), y);
+  }
+}
+
+INLINE vec add_value(const struct elementwise *a, vec x, vec y, enum activation unused) { return wasm_f32x4_add(x, y); }
+
+INLINE vec softcap_value(const struct elementwise *a, vec x, vec y, enum activation unused) {
+  vec cap = wasm_f32x4_splat(a->cap);
+  return wasm_f32x4_mul(cap, tanh4(wasm_f32x4_div(x, cap)));
+}
+
+typedef vec value_of(const struct elementwise *, vec, vec, enum activation);
+
+/* The matrix is taken as one long row. Its last values go through a padded copy. */
+INLINE void over_all(struct instruction *in, value_of *value, enum activation activation) {
+  const struct elementwise a = *(const struct elementwise *)in->arguments;
+  u32 size = *a.rows * a.width, blocks = divide_up(size, BLOCK);
+  struct units got;
+  for (u32 chunk = chunk_for(blocks, 2); take(in, blocks, chunk, &got);) {
+    u32 end = min_u32(got.end * BLOCK, size), i = got.begin * BLOCK;
+    for (; i + 4 <= end; i += 4)
+      wasm_v128_store(a.result + i, value(&a, wasm_v128_load(a.x + i), wasm_v128_load(a.y + i), activation));
+    if (i < end) {
+      float x[4] = {0}, y[4] = {0}, result[4];
+      for (u32 k = i; k < end; k++) x[k - i] = a.x[k], y[k - i] = a.y[k];
+      wasm_v128_store(result, value(&a, wasm_v128_load(x), wasm_v128_load(y), activation));
+      for (u32 k = i; k < end; k++) a.result[k] = result[k - i];
+    }
+  }
+}
+
+void add(struct instruction *in, struct worker *me) { over_all(in, add_value, SILU); }
+
+void softcap(struct instruction *in, struct worker *me) { over_all(in, softcap_value, SILU); }
+
+void glu(struct instruction *in, struct worker *me) {
+  switch (((const struct elementwise *)in->arguments)->activation) {
+    case SILU: over_all(in, glu_value, SILU); break;
+    case GELU_TANH: over_all(in, glu_value, GELU_TANH); break;
+    case GELU: over_all(in, glu_value, GELU); break;
+    default: over_all(in, glu_value, RELU);
+  }
+}

@@ -1,0 +1,42 @@
+"""What an epilogue sees of its pass. A *row* is a token whose logits the pass reads out; the default is the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from inferlet.eta.tensor import Tensor, apply
+
+VOCAB = "vocab"
+"""The model's vocabulary, wherever a length is asked for: ``gumbel((VOCAB,))``, ``iota(VOCAB)``."""
+
+
+def logits(rows: int | None = None) -> Tensor:
+    """f32 ``[vocab]`` of the last row, or ``[rows, vocab]`` of the last ``rows`` rows."""
+    return apply("logits", rows=rows)
+
+
+def position(rows: int | None = None) -> Tensor:
+    """u32: the position of the last row's token, or ``[rows]`` of the last ``rows`` rows."""
+    return apply("position", rows=rows)
+
+
+def uniform(shape: Sequence[int | str] = (), rows: int | None = None) -> Tensor:
+    """f32 numbers in (0, 1). They depend on the seed, the position and which draw of the epilogue it is, and on nothing
+    else. With ``rows`` the shape is ``[rows, *shape]`` and each row draws as it would in a pass of its own."""
+    return apply("uniform", shape=list(shape), rows=rows)
+
+
+def gumbel(shape: Sequence[int | str] = (VOCAB,), rows: int | None = None) -> Tensor:
+    """f32 standard Gumbel noise: ``reduce_argmax(logits + gumbel())`` draws from softmax(logits)."""
+    return apply("gumbel", shape=list(shape), rows=rows)
+
+
+def __getattr__(name: str) -> NoReturn:
+    known = "logits, position, uniform, gumbel"
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise AttributeError(f"a pass of this model has no {name!r} for epilogues; it has {known}")
+
+
+__all__: list[Any] = ["VOCAB", "gumbel", "logits", "position", "uniform"]

@@ -1,0 +1,65 @@
+"""Why an inferlet ended without a result, as one of InferletError's kinds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pie_edge.errors import InferletError, InferletFailed, InferletInvalid, InferletMemory, InferletTrapped
+from pie_edge.host.wasi import GuestExit
+
+if TYPE_CHECKING:
+    from wasmtime import WasmtimeError
+
+    from pie_edge.host.fiber import HostFault
+    from pie_edge.host.guest import Guest
+
+_NOTE = "please report it"
+
+
+def of_failure(guest: Guest, code: str, message: str, traceback: str, cause: str | None) -> InferletError:
+    """What the language component reported."""
+    if code == InferletMemory.code:
+        return InferletMemory(_memory(guest), traceback)
+    kind = InferletInvalid if code == InferletInvalid.code else InferletFailed
+    return kind(f"{guest.name}: {message}", traceback, cause)
+
+
+def of_trap(guest: Guest, trap: WasmtimeError) -> InferletError:
+    told = str(trap)
+    if "exceeds memory limits" in told or _ran_out(guest):
+        return InferletMemory(_memory(guest))
+    if "call stack exhausted" in told:
+        return InferletTrapped(f"{guest.name} recursed too deeply for its stack; use a loop")
+    reason = _reason(told)
+    last = guest.last_words.strip().splitlines()
+    return InferletTrapped(f"{guest.name} crashed: {reason}" + (f" ({last[0]})" if last else ""))
+
+
+def of_fault(guest: Guest, fault: HostFault) -> BaseException:
+    """A host function raised. What a caller's own ``on_text`` or ``on_log`` raised goes back to that caller."""
+    cause = fault.__cause__
+    if isinstance(cause, GuestExit):
+        return InferletFailed(f"{guest.name}: {cause}; return from main instead")
+    if guest.callback_error is not None:
+        return guest.callback_error
+    return InferletTrapped(f"{guest.name} was stopped by a fault of pie-edge's own ({fault}); {_NOTE}")
+
+
+def of_ours(guest: Guest, error: Exception) -> InferletError:
+    return InferletTrapped(f"{guest.name} was stopped by a fault of pie-edge's own ({type(error).__name__}: {error}); {_NOTE}")
+
+
+def _ran_out(guest: Guest) -> bool:
+    return "MemoryError" in guest.last_words or "memory allocation" in guest.last_words
+
+
+def _memory(guest: Guest) -> str:
+    return f"{guest.name} needs more than its {guest.limits.memory // 2**20} MiB of memory; raise the limit or hold less"
+
+
+def _reason(told: str) -> str:
+    """The line that says what happened, of a message that is mostly Wasm frames."""
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    causes = [line for line in lines if "wasm trap:" in line]
+    chosen = causes[0] if causes else lines[0] if lines else "no reason given"
+    return chosen.split("wasm trap:")[-1].strip()
