@@ -92,10 +92,12 @@ print(json.dumps(dataclasses.asdict(probe(sys.argv[1]))))
 
 def _verdict(name: str, finding: dict[str, Any]) -> Check:
     devices = ", ".join(finding["devices"]) + (" (software)" if finding["software"] else "")
+    if not has_kernels(name):
+        # What else may be missing here is told, but mending it would not help.
+        seen = finding["reason"] or devices
+        return Check(name, False, f"{seen}; this version has no {TITLES[name]} kernels yet", "use the cpu backend")
     if finding["reason"]:
         return Check(name, False, finding["reason"], finding["remedy"])
-    if not has_kernels(name):
-        return Check(name, False, f"{devices}; this version has no {TITLES[name]} kernels yet", "use the cpu backend")
     return Check(name, True, devices)
 
 

@@ -152,7 +152,7 @@ def _entry(entry: ModelEntry) -> dict[str, Any]:
 
 
 def _size(entry: ModelEntry) -> int:
-    return sum(file.nbytes for file in entry.files) or entry.path.stat().st_size
+    return entry.nbytes or entry.path.stat().st_size
 
 
 def _mebibytes(nbytes: int) -> str:

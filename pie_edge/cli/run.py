@@ -152,7 +152,7 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes) -> dict[str
         settings.model, settings, backend=settings.backend, device=settings.device or None, progress=notes
     )
     try:
-        notes.note(f"{settings.model} with {runtime.choice}")
+        notes.note(f"{settings.model} on {runtime.choice}")
         printed = Printed(notes, silent=request.json)
         outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed)
         if not request.json:
@@ -165,7 +165,13 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes) -> dict[str
 
 
 def _summary(outcome: RunResult) -> str:
-    return ""
+    """``32 tokens, the first after 0.21 s, then 41.3 a second``; what an inferlet without a forward pass has not is left."""
+    parts = [f"{outcome.usage['sampled']} tokens"]
+    if "time_to_first_token" in outcome.timings:
+        parts.append(f"the first after {outcome.timings['time_to_first_token']:.2f} s")
+    if "tokens_per_second" in outcome.timings:
+        parts.append(f"then {outcome.timings['tokens_per_second']:.1f} a second")
+    return ", ".join(parts)
 
 
 def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -> dict[str, Any]:
@@ -174,7 +180,7 @@ def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -
         "result": outcome.result,
         "text": text,
         "tokens": outcome.usage,
-        "timings": outcome.timings,
+        "timings": {name: round(seconds, 6) for name, seconds in outcome.timings.items()},
         "model": request.settings.model,
         "backend": choice.backend,
         "device": choice.device,

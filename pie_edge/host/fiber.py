@@ -98,7 +98,9 @@ class Imports:
         callback = self._call
         if blocking:
             define, callback = ffi.wasmtime_component_linker_instance_add_func_async, self._blocking_call
-        error = define(instance.ptr(), ctypes.create_string_buffer(encoded), len(encoded), callback, number, _NO_FINALIZER)
+        error = define(
+            instance.ptr(), ctypes.create_string_buffer(encoded), len(encoded), callback, number, _NO_FINALIZER
+        )
         if error:
             raise WasmtimeError._from_ptr(error)
 
@@ -149,7 +151,16 @@ class Imports:
             return ctypes.cast(self._fault(binding, error), c_void_p).value or 0
 
     def _on_blocking_call(
-        self, number: int, context: Any, kind: Any, arguments: Any, _n: int, results: Any, _m: int, error: Any, then: Any
+        self,
+        number: int,
+        context: Any,
+        kind: Any,
+        arguments: Any,
+        _n: int,
+        results: Any,
+        _m: int,
+        error: Any,
+        then: Any,
     ) -> None:
         binding = self._bindings[number]
         try:
@@ -241,7 +252,9 @@ class Instantiation(Fiber):
 class ExportCall(Fiber):
     """A call of the export ``name``; ``result`` is there when ``poll`` said True."""
 
-    def __init__(self, imports: Imports, guest: Any, store: Store, instance: Any, name: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, imports: Imports, guest: Any, store: Store, instance: Any, name: str, arguments: tuple[Any, ...]
+    ) -> None:
         super().__init__(imports, guest)
         context = store._context()
         self._context = ctypes.cast(context, c_void_p).value or 0
@@ -276,7 +289,9 @@ class ExportCall(Fiber):
         super().close()
         base = ctypes.addressof(self._arguments)
         for i in range(self._count):
-            ffi.dll.wasmtime_component_val_delete(ctypes.cast(base + SIZE * i, ctypes.POINTER(ffi.wasmtime_component_val_t)))
+            ffi.dll.wasmtime_component_val_delete(
+                ctypes.cast(base + SIZE * i, ctypes.POINTER(ffi.wasmtime_component_val_t))
+            )
 
     def free(self) -> None:
         """Frees the result; it was read before."""
@@ -308,4 +323,14 @@ _FINALIZER = ctypes.CFUNCTYPE(None, c_void_p)
 _NO_FINALIZER = _FINALIZER(0)
 _poll = ffi.dll.wasmtime_call_future_poll
 
-__all__ = ["Config", "Engine", "ExportCall", "Fiber", "HostFault", "Imports", "Instantiation", "Pending", "yield_on_epoch"]
+__all__ = [
+    "Config",
+    "Engine",
+    "ExportCall",
+    "Fiber",
+    "HostFault",
+    "Imports",
+    "Instantiation",
+    "Pending",
+    "yield_on_epoch",
+]

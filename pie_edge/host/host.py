@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from pie_edge.errors import InferletCancelled, ResourceError, UsageError
 from pie_edge.host import source
+from pie_edge.host.compiled import load_component
 from pie_edge.host.events import Events
 from pie_edge.host.guest import Guest, Model, Turns
 from pie_edge.host.instance import Instance, Outcome
-from pie_edge.host.language import Progress, load_component
+from pie_edge.host.language import Progress
 from pie_edge.host.limits import Limits
 from pie_edge.host.sandbox import Sandbox, make_engine
 from pie_edge.host.schedule import Schedule
 from pie_edge.host.ticker import Ticker
+from pie_edge.paths import cache_folder
 
 if TYPE_CHECKING:
     from pie_edge.control.engine import Engine
@@ -61,8 +63,10 @@ class Host:
     ) -> Host:
         """Loads the language component; the first time on a machine that builds and compiles it, which ``progress`` hears of."""
         wasm_engine = make_engine()
-        component = await asyncio.to_thread(load_component, wasm_engine, cache_dir, progress)
-        return cls(Sandbox(wasm_engine, component), engine, Model(engine.facts, tokenizer, turns), limits, max_instances)
+        component = await asyncio.to_thread(load_component, wasm_engine, cache_dir or cache_folder(), progress)
+        return cls(
+            Sandbox(wasm_engine, component), engine, Model(engine.facts, tokenizer, turns), limits, max_instances
+        )
 
     @property
     def instances(self) -> frozenset[Instance]:
@@ -124,12 +128,16 @@ class Host:
         if self._closed:
             raise InferletCancelled("the host was closed; it starts no more inferlets")
         if len(self._instances) >= self._max_instances:
-            raise ResourceError(f"{len(self._instances)} inferlets are alive, the most is {self._max_instances}; wait for one to end")
+            raise ResourceError(
+                f"{len(self._instances)} inferlets are alive, the most is {self._max_instances}; wait for one to end"
+            )
         limits = limits or self.limits
         loaded = source.load(program, limits.source)
         document = _document(input)
         name = name or Path(loaded.path).stem
-        guest = self._guest(loaded, name, secrets.randbits(_SEED_BITS) if seed is None else seed, on_text, on_log, limits, has_client)
+        guest = self._guest(
+            loaded, name, secrets.randbits(_SEED_BITS) if seed is None else seed, on_text, on_log, limits, has_client
+        )
         instance = Instance(self._sandbox, self._ticker, guest, document, self._instances.discard)
         guest.wake = lambda: self._schedule.wake(instance)
         self._instances.add(instance)
@@ -157,7 +165,11 @@ def _document(input: Mapping[str, Any]) -> str:
     try:
         document = json.dumps(dict(input))
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"the input has no JSON form: {error}; pass numbers, strings, booleans, None, lists and dicts") from None
+        raise UsageError(
+            f"the input has no JSON form: {error}; pass numbers, strings, booleans, None, lists and dicts"
+        ) from None
     if len(document) > _LONGEST_INPUT:
-        raise UsageError(f"the input is {len(document):,} bytes of JSON, the most is {_LONGEST_INPUT:,}; send long data as messages")
+        raise UsageError(
+            f"the input is {len(document):,} bytes of JSON, the most is {_LONGEST_INPUT:,}; send long data as messages"
+        )
     return document

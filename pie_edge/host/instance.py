@@ -43,7 +43,9 @@ class Outcome:
 class Instance:
     """A running inferlet. ``Host.launch`` makes them."""
 
-    def __init__(self, sandbox: Sandbox, ticker: Ticker, guest: Guest, input: str, ended: Callable[[Instance], None]) -> None:
+    def __init__(
+        self, sandbox: Sandbox, ticker: Ticker, guest: Guest, input: str, ended: Callable[[Instance], None]
+    ) -> None:
         self.guest = guest
         self.state = State.CREATED
         self._sandbox = sandbox

@@ -110,7 +110,8 @@ _TABLE: _Table = {
         {},
         {
             "available": lambda guest: guest.model.turns is not None,
-            "prefix": lambda guest: guest.model.tokenizer.prefix(),
+            "prefix": lambda guest: (guest.model.turns or guest.model.tokenizer).prefix(),
+            "preamble": lambda guest: list(_turns(guest).preamble()),
             "turn": _turn,
             "cue": lambda guest: list(_turns(guest).cue()),
             "seal": lambda guest: list(_turns(guest).seal()),
@@ -124,7 +125,9 @@ _TABLE: _Table = {
             "[method]working-set.reserve": lambda guest, handle, pages: guest.space.reserve(handle, pages),
             "[method]working-set.capacity": lambda guest, handle: guest.space.capacity(handle),
             "[method]working-set.fork": lambda guest, handle: guest.space.fork(handle),
-            "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(handle, first, count),
+            "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(
+                handle, first, count
+            ),
         },
     ),
     "session": ({}, {"send": lambda guest, text: guest.mailbox.send(text)}),
@@ -140,4 +143,9 @@ def define(linker: Linker, imports: Imports) -> None:
                 for function, call in functions.items():
                     imports.add(instance, function, call)
         with root.add_instance(f"pie:inferlet/events@{VERSION}") as instance:
-            imports.add(instance, "wait", lambda guest, submissions, timeout: guest.events.wait(submissions, timeout), blocking=True)
+            imports.add(
+                instance,
+                "wait",
+                lambda guest, submissions, timeout: guest.events.wait(submissions, timeout),
+                blocking=True,
+            )

@@ -45,7 +45,9 @@ def read(path: Path, longest: int) -> str:
         with path.open("rb") as file:
             data = file.read(longest + 1)
     except OSError as error:
-        raise InferletInvalid(f"{path} can't be read: {error.strerror or error}; name the inferlet's Python source") from None
+        raise InferletInvalid(
+            f"{path} can't be read: {error.strerror or error}; name the inferlet's Python source"
+        ) from None
     if len(data) > longest:
         raise InferletInvalid(f"{path} has more than {longest:,} bytes; that is the most for one source file")
     try:

@@ -60,7 +60,9 @@ _delete_value = _function("wasmtime_component_val_delete", c_void_p)
 _to_host = _function("wasmtime_component_resource_any_to_host", c_void_p, c_void_p, c_void_p, result=c_void_p)
 _to_any = _function("wasmtime_component_resource_host_to_any", c_void_p, c_void_p, c_void_p, result=c_void_p)
 _host_rep = _function("wasmtime_component_resource_host_rep", c_void_p, result=ctypes.c_uint32)
-_host_new = _function("wasmtime_component_resource_host_new", ctypes.c_bool, ctypes.c_uint32, ctypes.c_uint32, result=c_void_p)
+_host_new = _function(
+    "wasmtime_component_resource_host_new", ctypes.c_bool, ctypes.c_uint32, ctypes.c_uint32, result=c_void_p
+)
 _host_delete = _function("wasmtime_component_resource_host_delete", c_void_p)
 _error_type = ctypes.POINTER(ffi.wasmtime_error_t)
 
@@ -126,7 +128,9 @@ class Codec:
             case wit.OptionType():
                 return _option_writer(self.writer(kind.payload))
             case wit.VariantType():
-                return _variant_writer({name: self.writer(case) if case is not None else None for name, case in kind.cases})
+                return _variant_writer(
+                    {name: self.writer(case) if case is not None else None for name, case in kind.cases}
+                )
             case wit.ResultType():
                 return _result_writer(
                     self.writer(kind.ok) if kind.ok is not None else None,
@@ -182,7 +186,11 @@ class _Scalar:
     def list_reader(self, context: int, size: int, data: int, _: int) -> Any:
         if not size:
             return []
-        return memoryview(ctypes.string_at(data, SIZE * size)).cast(self._code)[8 // self._width :: SIZE // self._width].tolist()
+        return (
+            memoryview(ctypes.string_at(data, SIZE * size))
+            .cast(self._code)[8 // self._width :: SIZE // self._width]
+            .tolist()
+        )
 
     def list_writer(self, context: int, values: Sequence[Any]) -> bytes:
         items = values if isinstance(values, (array, memoryview)) else array(self._code, values)

@@ -46,7 +46,9 @@ def of_fault(guest: Guest, fault: HostFault) -> BaseException:
 
 
 def of_ours(guest: Guest, error: Exception) -> InferletError:
-    return InferletTrapped(f"{guest.name} was stopped by a fault of pie-edge's own ({type(error).__name__}: {error}); {_NOTE}")
+    return InferletTrapped(
+        f"{guest.name} was stopped by a fault of pie-edge's own ({type(error).__name__}: {error}); {_NOTE}"
+    )
 
 
 def _ran_out(guest: Guest) -> bool:
@@ -54,7 +56,9 @@ def _ran_out(guest: Guest) -> bool:
 
 
 def _memory(guest: Guest) -> str:
-    return f"{guest.name} needs more than its {guest.limits.memory // 2**20} MiB of memory; raise the limit or hold less"
+    return (
+        f"{guest.name} needs more than its {guest.limits.memory // 2**20} MiB of memory; raise the limit or hold less"
+    )
 
 
 def _reason(told: str) -> str:

@@ -21,9 +21,7 @@ from pie_edge.host.values import Failed
 
 VERSION = "0.2.9"
 POLLABLE, STREAM_ERROR, INPUT, OUTPUT, NETWORK = range(101, 106)
-RESOURCES = {
-    number: ResourceType.host(number) for number in (POLLABLE, STREAM_ERROR, INPUT, OUTPUT, NETWORK)
-}
+RESOURCES = {number: ResourceType.host(number) for number in (POLLABLE, STREAM_ERROR, INPUT, OUTPUT, NETWORK)}
 STDIN, STDOUT, STDERR = range(3)
 _ALWAYS = 0  # the pollable of a stream: ready at all times
 _WRITABLE = 64 * 1024

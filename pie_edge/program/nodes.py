@@ -13,6 +13,9 @@ Meaning holds for every input, in every language:
   shift counts are taken modulo 32.
 - float to integer truncates and saturates, NaN becomes 0; anything to bool is "not zero".
 
+``rows`` counts from the pass's last row back. Without it a source has all rows that the pass reads out, and where that is
+one row there is no axis for it: ``logits`` is then [vocab].
+
 Domains of operands: ``T`` is the node's own domain, one type for all its ``T`` operands; the others stand alone.
 """
 
@@ -101,12 +104,10 @@ _SOURCES = (
         "logits",
         "f32",
         shapes.logit_rows,
-        "the last row's logits [vocab], or the last `rows` rows' [rows, vocab]",
+        "logits of the last `rows` rows [rows, vocab]",
         _ROWS,
     ),
-    _source(
-        "position", "u32", shapes.by_rows, "the last row's position, or those of the last `rows` rows [rows]", _ROWS
-    ),
+    _source("position", "u32", shapes.by_rows, "positions of the last `rows` rows [rows]", _ROWS),
     _source(
         "param", "dtype", shapes.given, "value number `index` of those given with the pass", _INDEX, _DTYPE, _SHAPE
     ),
@@ -118,7 +119,7 @@ _SOURCES = (
         "uniform",
         "f32",
         shapes.given,
-        "words of Threefry (threefry.py) as numbers in (0, 1): one stream a pass, or one a row [rows, *shape]",
+        "words of Threefry (threefry.py) as numbers in (0, 1): a stream for each row [rows, *shape]",
         _SHAPE,
         _ROWS,
         random=True,
@@ -192,7 +193,7 @@ _ROWWISE = (
         _operands("x"),
         ("u32",),
         shapes.last_reduced,
-        "a draw from softmax over the last axis: argmax(x + gumbel), one stream a pass, or one a row of x [rows, …]",
+        "a draw from softmax over the last axis: argmax(x + gumbel), a stream for each row of x [rows, …]",
         "f32",
         (_ROWS,),
         32,

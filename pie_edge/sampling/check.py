@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from math import prod
 
 from pie_edge.errors import EpilogueError
-from pie_edge.program.node_shapes import Attributes, AttributeValue, NodeError
+from pie_edge.program.node_shapes import Attributes, AttributeValue, NodeError, Shape
 from pie_edge.program.node_types import DOMAINS, Element, NodeKind, TensorType
 from pie_edge.program.nodes import NODES
 from pie_edge.sampling import attributes
@@ -138,10 +138,9 @@ class _Checker:
     def _emit(self, kind: NodeKind, wire: WireNode, inputs: tuple[Reference, ...], element: Element | None) -> int:
         shapes = [self._type_of(reference).shape for reference in inputs]
         rank = (len(shapes[0]) if shapes else 0) + (kind.name == "stack")
-        concrete: Attributes = attributes.check(kind, wire.attributes, rank, self._vocabulary)
+        concrete = self._rows_given(kind, attributes.check(kind, wire.attributes, rank, self._vocabulary), shapes)
         if kind.normalise:
             concrete = kind.normalise(shapes, concrete)
-        self._check_rows(concrete)
         shape = kind.shape(shapes, {**concrete, "vocabulary": self._vocabulary})
         types = tuple(TensorType(_result(name, element, concrete), shape) for name in kind.results)
         self._charge(kind, [*(self._type_of(reference) for reference in inputs), *types])
@@ -150,10 +149,15 @@ class _Checker:
         self._nodes.append(Node(kind, inputs, tuple(concrete.items()), types, wire.line))
         return len(self._nodes) - 1
 
-    def _check_rows(self, given: Attributes) -> None:
+    def _rows_given(self, kind: NodeKind, given: Attributes, shapes: Sequence[Shape]) -> Attributes:
+        """``rows`` made concrete: without one it is all that the pass reads out, and a single row has no axis."""
         rows = given.get("rows")
         if isinstance(rows, int) and rows > self._rows:
             raise NodeError(f"rows={rows}, and the pass reads out {self._rows}; ask the pass for more rows")
+        per_row = "rows" in given and rows is None and self._rows > 1
+        # A drawing node follows its operand: only one with an entry a row draws for each.
+        follows = not shapes or (len(shapes[0]) > 1 and shapes[0][0] == self._rows)
+        return {**given, "rows": self._rows} if per_row and follows else given
 
     def _charge(self, kind: NodeKind, tensors: Sequence[TensorType]) -> None:
         for tensor in tensors:

@@ -67,7 +67,7 @@ class Epilogue:
 
 
 def parse(text: str | bytes, *, vocabulary: int, rows: int) -> Epilogue:
-    """Read, check and cache an epilogue's wire form for a pass that reads out ``rows`` rows of ``vocabulary`` logits.
+    """Read, check and cache an epilogue's wire form for passes that read out ``rows`` rows of ``vocabulary`` logits.
 
     Raises EpilogueError, with the author's line, for anything that isn't a well-typed epilogue within the limits; the
     text may be anything. The same text gives the same object.

@@ -55,9 +55,10 @@ class Lossless:
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
-        # A vocabulary with all byte tokens has them near its start or end; a set of all texts would cost 2 ms for nothing.
         single = {text for text in texts if len(text) == 1}
-        self._missing = bytes(byte for character, byte in ALPHABET.items() if byte in _UTF8_BYTES and character not in single)
+        self._missing = bytes(
+            byte for character, byte in ALPHABET.items() if byte in _UTF8_BYTES and character not in single
+        )
 
     def express(self, text: str) -> str:
         data = text.encode()

@@ -94,7 +94,9 @@ def _token(metadata: Mapping[str, Any], name: str, vocabulary: Vocabulary) -> in
     if token is None or token == _NO_TOKEN:
         return None
     if not isinstance(token, int) or not 0 <= token < len(vocabulary):
-        raise TokenizerError(f"{key} is {token!r}, but the vocabulary has tokens 0 to {len(vocabulary) - 1}; the file is damaged")
+        raise TokenizerError(
+            f"{key} is {token!r}, but the vocabulary has tokens 0 to {len(vocabulary) - 1}; the file is damaged"
+        )
     return token
 
 

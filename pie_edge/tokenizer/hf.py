@@ -89,7 +89,9 @@ def _load(source: bytes | str | Path) -> tokenizers.Tokenizer:
     except OSError as error:
         raise TokenizerError(f"tokenizer.json can't be read: {error}; import the model again") from error
     except Exception as error:
-        raise TokenizerError(f"tokenizer.json is damaged or of an unknown kind: {error}; import the model again") from error
+        raise TokenizerError(
+            f"tokenizer.json is damaged or of an unknown kind: {error}; import the model again"
+        ) from error
     kind = type(library.model).__name__
     if kind not in _MODELS:
         raise TokenizerError(f"tokenizer.json holds a {kind} model; supported are {' and '.join(_MODELS)}")
@@ -105,10 +107,8 @@ def _vocabulary(library: tokenizers.Tokenizer) -> Vocabulary:
         texts[token] = text
     kinds = bytearray([Kind.NORMAL]) * len(texts)
     if getattr(library.model, "byte_fallback", False):
-        for byte in range(256):
-            token = ids.get(f"<0x{byte:02X}>")
-            if token is not None:
-                kinds[token] = Kind.BYTE
+        for token in filter(None, (ids.get(f"<0x{byte:02X}>") for byte in range(256))):
+            kinds[token] = Kind.BYTE
     for token, added in library.get_added_tokens_decoder().items():
         kinds[token] = Kind.CONTROL if added.special else Kind.USER_DEFINED
     unknown = ids.get(getattr(library.model, "unk_token", None) or "")

@@ -24,13 +24,15 @@ class Shape:
     """What a template knows.
 
     ``null``: it asks whether content is null. ``string``, ``parts``: content may be a string, may be a list of parts.
-    ``argument_objects``: tool calls carry their arguments as an object, not as JSON text. ``inspected``: strings it
-    looks for in what it is given.
+    ``tools``, ``tool_calls``: it has a place for them. ``argument_objects``: calls carry their arguments as an object,
+    not as JSON text. ``inspected``: strings it looks for in what it is given.
     """
 
     null: bool
     string: bool
     parts: bool
+    tools: bool
+    tool_calls: bool
     argument_objects: bool
     inspected: frozenset[str]
 
@@ -47,6 +49,8 @@ def shape_of(tree: nodes.Template) -> Shape:
         null=any(t.name == "none" and _mentions(t.node, "content") for t in tests) or _compares_content_to_none(tree),
         string=asks_type or not over_parts,
         parts=asks_type or over_parts,
+        tools=_mentions(tree, "tools"),
+        tool_calls=_mentions(tree, "tool_calls"),
         argument_objects=any(
             f.name in ("tojson", "items", "dictsort") and f.node is not None and _mentions(f.node, "arguments")
             for f in filters
@@ -57,32 +61,37 @@ def shape_of(tree: nodes.Template) -> Shape:
 
 
 def conform(messages: Iterable[Any], shape: Shape) -> list[dict[str, Any]]:
-    """Copies of the messages as the template expects them. Raises ``TemplateError`` naming the message that is none."""
-    return [_conform(number, message, shape) for number, message in enumerate(messages)]
+    """Copies of the messages as the template expects them. Raises ``TemplateError`` naming the message that is none, or
+    that has what the template would leave out."""
+    conformed = [_conform(number, message, shape) for number, message in enumerate(messages)]
+    if not conformed:
+        raise TemplateError("there are no messages for the chat template; give at least one")
+    return conformed
 
 
 def _conform(number: int, message: Any, shape: Shape) -> dict[str, Any]:
     if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
         raise TemplateError(f"message {number} is {message!r:.80}; a message is an object with a role and content")
     conformed = dict(message)
-    if "content" in conformed or not shape.null:
-        conformed["content"] = _content(number, conformed.get("content"), shape)
-    if not conformed.get("tool_calls"):
-        # An empty list is no call, but templates take the key for one.
-        conformed.pop("tool_calls", None)
-    else:
-        conformed["tool_calls"] = [_tool_call(call, shape) for call in conformed["tool_calls"]]
+    content = conformed.get("content")
+    # Null is for a turn that only calls tools; it would read "None" elsewhere.
+    null = content is None and shape.null and message["role"] == "assistant"
+    conformed["content"] = None if null else _content(number, "" if content is None else content, shape)
+    calls = conformed.pop("tool_calls", None)
+    # An empty list is no call, but templates take the key for one.
+    if calls:
+        if not shape.tool_calls:
+            raise TemplateError(f"message {number} calls tools, and this model's chat template has no place for calls")
+        conformed["tool_calls"] = [_tool_call(call, shape) for call in calls]
     return conformed
 
 
 def _content(number: int, content: Any, shape: Shape) -> Any:
-    if content is None:
-        return None if shape.null else _content(number, "", shape)
     if isinstance(content, str):
         return content if shape.string else [{"type": "text", "text": content}]
-    if shape.parts or not isinstance(content, Sequence):
-        return content
-    return "\n".join(_text(number, part) for part in content)
+    if not isinstance(content, Sequence):
+        raise TemplateError(f"message {number} has {type(content).__name__} content; give a string or a list of parts")
+    return content if shape.parts else "\n".join(_text(number, part) for part in content)
 
 
 def _text(number: int, part: Any) -> str:
@@ -135,7 +144,9 @@ def _compares_content_to_none(tree: nodes.Template) -> bool:
 
     for compare in tree.find_all(nodes.Compare):
         sides = [compare.expr, *(operand.expr for operand in compare.ops)]
-        if any(isinstance(side, nodes.Const) and side.value is None for side in sides) and _mentions(compare, "content"):
+        if any(isinstance(side, nodes.Const) and side.value is None for side in sides) and _mentions(
+            compare, "content"
+        ):
             return True
     return False
 

@@ -29,11 +29,7 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)
 _KANJI_KANA = r"[\x{4e00}-\x{9fa5}\x{3040}-\x{309f}\x{30a0}-\x{30ff}]+"
 _CJK = r"[\x{4e00}-\x{9fa5}\x{0800}-\x{4e00}\x{ac00}-\x{d7ff}]+"
 _ASCII_PUNCTUATION = r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~]"
-_DEEPSEEK_V3 = (
-    _ASCII_PUNCTUATION
-    + r"[A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"
-    + _SPACES
-)
+_DEEPSEEK_V3 = _ASCII_PUNCTUATION + r"[A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _SPACES
 _NOT_SENTENCE_END = r" ?[^(\s|.,!?…。，、।۔،)]+"
 _CASED_LETTERS = (
     "A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-ώᾀ-ᾴᾶ-ᾼι"
@@ -43,9 +39,7 @@ _CASED_LETTERS = (
 
 def _words(number: str, letters: str = r"\p{L}") -> str:
     """The pattern that GPT-4 introduced; models vary in how digits group and in what counts as a letter."""
-    return (
-        rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[{letters}]+|{number}| ?[^\s{letters}\p{{N}}]+[\r\n]*|{_SPACES}"
-    )
+    return rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?[{letters}]+|{number}| ?[^\s{letters}\p{{N}}]+[\r\n]*|{_SPACES}"
 
 
 def _cased_words(number: str, suffix: str) -> str:
@@ -67,9 +61,7 @@ _DEEPSEEK3 = PreTokenizer((r"\p{N}{1,3}", _KANJI_KANA, _DEEPSEEK_V3))
 _GPT4O = PreTokenizer((_cased_words(r"\p{N}{1,3}", f"{_CONTRACTION}?"),))
 _SENTENCES = PreTokenizer((_NOT_SENTENCE_END,))
 _BAILING = PreTokenizer(
-    (
-        r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",
-    )
+    (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+",)
 )
 # Digits in threes from the right, as a pattern that consumes them: a zero-width cut is not something a split can do.
 _THREES_FROM_RIGHT = r"\d{1,3}(?=(?:\d{3})*(?!\d))"
@@ -79,35 +71,39 @@ _HANGUL_AND_CJK = (
     r"\x{ff0c}\x{3001}-\x{303f}\x{fe30}-\x{fe4f}]+|[\x{3105}-\x{312f}]+|" + _KANJI_KANA
 )
 
+_QWEN35 = PreTokenizer((_words(r"\p{N}", letters=r"\p{L}\p{M}"),))
+_DEEPSEEK_LLM = PreTokenizer(
+    (r"[\r\n]", rf"\s?[{_CASED_LETTERS}]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$", _CJK, r"\p{N}+")
+)
+_DEEPSEEK_CODER = PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}"))
+_SEED_CODER = PreTokenizer(
+    (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",)
+)
+_EXAONE_MOE = (
+    rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+_JAIS2 = (
+    rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
+    rf"|\s*[\r\n]+|{_JAIS2_SPACES}"
+)
+
+_LIKE_GPT2 = (
+    "phi-2 olmo mpt jais trillion granite-docling gigachat a.x-4.0 mellum exaone4 modern-bert roberta-bpe "
+    "jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code"
+)
+
+# The rule, and the other names under which files ask for it.
 _TABLE: dict[str, tuple[PreTokenizer, str]] = {
     "default": (PreTokenizer((r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", r"[0-9][0-9][0-9]")), ""),
-    "gpt-2": (
-        _PLAIN_GPT2,
-        "phi-2 olmo mpt jais trillion granite-docling gigachat a.x-4.0 mellum exaone4 modern-bert roberta-bpe "
-        "jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code",
-    ),
+    "gpt-2": (_PLAIN_GPT2, _LIKE_GPT2),
     "smollm": (_SINGLE_DIGITS, "starcoder refact command-r codeshell exaone minerva-7b"),
     "llama-bpe": (_LLAMA3, "llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano"),
     "dbrx": (_THREE_DIGITS, "smaug-bpe chatglm-bpe glm4"),
-    "qwen2": (
-        _QWEN2,
-        "deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2 kormo f2llmv2",
-    ),
-    "qwen35": (PreTokenizer((_words(r"\p{N}", letters=r"\p{L}\p{M}"),)), ""),
-    "deepseek-llm": (
-        PreTokenizer(
-            (
-                r"[\r\n]",
-                rf"\s?[{_CASED_LETTERS}]+",
-                r"\s?[!-/:-~！-／：-～‘-‟　-。]+",
-                r"\s+$",
-                _CJK,
-                r"\p{N}+",
-            )
-        ),
-        "",
-    ),
-    "deepseek-coder": (PreTokenizer((r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CJK, r"\p{N}")), ""),
+    "qwen2": (_QWEN2, "deepseek-r1-qwen megrez stablelm2 hunyuan solar-open grok-2 kormo f2llmv2"),
+    "qwen35": (_QWEN35, ""),
+    "deepseek-llm": (_DEEPSEEK_LLM, ""),
+    "deepseek-coder": (_DEEPSEEK_CODER, ""),
     "deepseek-v3": (_DEEPSEEK3, "hunyuan-dense joyai-llm"),
     "falcon": (PreTokenizer((r"[\p{P}\$\+<=>\^~\|`]+", _GPT2, r"[0-9][0-9][0-9]")), ""),
     "tekken": (PreTokenizer((_cased_words(r"\p{N}", ""),), whole_words=True, adds_bos=True), ""),
@@ -116,36 +112,12 @@ _TABLE: dict[str, tuple[PreTokenizer, str]] = {
     "youtu": (PreTokenizer((_HANGUL_AND_CJK, _cased_words(r"\p{N}", f"{_CONTRACTION}?")), whole_words=True), ""),
     "superbpe": (PreTokenizer((r"\p{N}+", _THREES_FROM_RIGHT)), ""),
     "bailingmoe": (_BAILING, "bailingmoe2 llada-moe"),
-    "seed-coder": (
-        PreTokenizer(
-            (rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}\r\n]+|{_SPACES}",)
-        ),
-        "",
-    ),
-    "exaone-moe": (
-        PreTokenizer(
-            (
-                rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?(?:\p{{L}}\p{{M}}*(?: \p{{L}}\p{{M}}*)*)+|\p{{N}}"
-                r"| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+",
-            )
-        ),
-        "",
-    ),
-    "jais-2": (
-        PreTokenizer(
-            (
-                rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*"
-                rf"|\s*[\r\n]+|{_JAIS2_SPACES}",
-            )
-        ),
-        "",
-    ),
+    "seed-coder": (_SEED_CODER, ""),
+    "exaone-moe": (PreTokenizer((_EXAONE_MOE,)), ""),
+    "jais-2": (PreTokenizer((_JAIS2,)), ""),
     "bloom": (_SENTENCES, "poro-chat gpt3-finnish"),
     "viking": (replace(_SENTENCES, patterns=(_NOT_SENTENCE_END, r"\p{N}")), ""),
-    "chameleon": (
-        PreTokenizer((r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2), adds_bos=True),
-        "",
-    ),
+    "chameleon": (PreTokenizer((r"([\t\n]|    |  )", r"\p{N}", r"[\p{P}!-/:-@\[-`{-~]", _GPT2), adds_bos=True), ""),
 }
 
 PRE_TOKENIZERS: dict[str, PreTokenizer] = {

@@ -30,18 +30,18 @@ MAX_CHARACTERS = 1 << 24
 _FILE = "<chat template>"
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """The template's own ``raise_exception``."""
 
 
-class Excess(Exception):
+class ExcessError(Exception):
     """The template does more than any template needs."""
 
 
 class Generation(Extension):
     """``{% generation %}…{% endgeneration %}`` marks what a model said, for training; here its body just renders."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012 (declared so by Jinja2)
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
@@ -74,20 +74,22 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def step(self, count: int = 1) -> None:
         self.steps += count
         if self.steps > MAX_STEPS:
-            raise Excess(f"it takes more than {MAX_STEPS:,} steps")
+            raise ExcessError(f"it takes more than {MAX_STEPS:,} steps")
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if _result_size(operator, left, right) > MAX_CHARACTERS:
-            raise Excess(f"a value would have more than {MAX_CHARACTERS:,} characters")
+            raise ExcessError(f"a value would have more than {MAX_CHARACTERS:,} characters")
         return super().call_binop(context, operator, left, right)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Adds the counting to each loop and macro."""
         tree = super()._parse(source, name, filename)
         for loop in tree.find_all(nodes.For):
-            loop.iter = _call("counted", [loop.iter], loop.lineno)
+            loop.iter = _call("counted", loop.lineno, loop.iter)
         for macro in tree.find_all(nodes.Macro):
-            macro.body.insert(0, nodes.ExprStmt(_call("step", [nodes.Const(_MACRO_STEPS)], macro.lineno), lineno=macro.lineno))
+            macro.body.insert(
+                0, nodes.ExprStmt(_call("step", macro.lineno, nodes.Const(_MACRO_STEPS)), lineno=macro.lineno)
+            )
         return tree
 
 
@@ -101,7 +103,9 @@ def compile_template(sandbox: Sandbox, source: str) -> Template:
             f"the model's chat template is broken at line {error.lineno}: {error.message}; give a corrected template"
         ) from None
     except Exception as error:
-        raise TemplateError(f"the model's chat template can't be compiled: {error}; give a corrected template") from error
+        raise TemplateError(
+            f"the model's chat template can't be compiled: {error}; give a corrected template"
+        ) from error
 
 
 def parse_template(sandbox: Sandbox, source: str) -> nodes.Template:
@@ -119,10 +123,10 @@ def render(sandbox: Sandbox, template: Template, variables: Mapping[str, Any]) -
             pieces.append(piece)
             length += len(piece)
             if length > MAX_CHARACTERS:
-                raise Excess(f"its text has more than {MAX_CHARACTERS:,} characters")
-    except Refusal as refusal:
+                raise ExcessError(f"its text has more than {MAX_CHARACTERS:,} characters")
+    except RefusalError as refusal:
         raise TemplateError(f"the model's chat template refuses these messages: {refusal}") from None
-    except Excess as excess:
+    except ExcessError as excess:
         raise TemplateError(f"the model's chat template was stopped{_line(excess.__traceback__)}: {excess}") from None
     except RecursionError as error:
         raise TemplateError(f"the model's chat template calls itself without end{_line(error.__traceback__)}") from None
@@ -136,7 +140,7 @@ def render(sandbox: Sandbox, template: Template, variables: Mapping[str, Any]) -
 
 
 def _refuse(message: object = "") -> NoReturn:
-    raise Refusal(message)
+    raise RefusalError(message)
 
 
 def _tojson(
@@ -150,8 +154,8 @@ def _tojson(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _call(name: str, arguments: list[nodes.Expr], line: int) -> nodes.Call:
-    return nodes.Call(nodes.EnvironmentAttribute(name, lineno=line), arguments, [], None, None, lineno=line)
+def _call(name: str, line: int, argument: nodes.Node) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(name, lineno=line), [argument], [], None, None, lineno=line)
 
 
 def _result_size(operator: str, left: Any, right: Any) -> int:

@@ -45,10 +45,7 @@ class SentencePiece:
 
     def encode(self, text: str, start: bool) -> list[int]:
         # A "▁" of the text itself is no space: as bytes it survives the way back. No token spans it.
-        if SPACE in text and self._bytes is not None:
-            literal = [self._bytes[byte] for byte in SPACE.encode()]
-        else:
-            literal = []
+        literal = [] if self._bytes is None or SPACE not in text else [self._bytes[byte] for byte in SPACE.encode()]
         spaced = f" {text}" if self._prefix else text
         ids: list[int] = []
         for n, part in enumerate(spaced.split(SPACE) if literal else [spaced]):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+# fmt: off
 END_MARKERS = frozenset(
-    """
-    </s> <eos> <|endoftext|> <|end_of_text|> <|eot_id|> <|eom_id|> <|eot|> <|im_end|> <|end|> <|return|> <|call|>
-    <|calls|> <|flush|> <end_of_turn> <turn|> <|tool_response> <EOT> _<EOT> [EOT] [EOS] <|END_OF_TURN_TOKEN|>
-    <|end_of_turn|> <|endofturn|> [|endofturn|] <end_of_utterance> <｜end▁of▁sentence｜>
-    """.split()
+    {
+        "</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|im_end|>",
+        "<|end|>", "<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>", "<turn|>",
+        "<|tool_response>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|END_OF_TURN_TOKEN|>", "<|end_of_turn|>",
+        "<|endofturn|>", "[|endofturn|]", "<end_of_utterance>", "<｜end▁of▁sentence｜>"
+    }
 )
+# fmt: on
 """Control tokens that end what a model says, over the known families."""
 
 # In OpenAI's harmony format (and Solar's) <|end|> closes one message and the turn goes on; these end it.

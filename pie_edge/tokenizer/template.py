@@ -52,8 +52,9 @@ class ChatTemplate:
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
         """The template in a GGUF file's metadata, with its named variants. Raises ``TemplateError`` if it has none."""
         key = "tokenizer.chat_template"
-        sources = {DEFAULT: metadata.get(key)}
-        sources |= {name.removeprefix(f"{key}."): text for name, text in metadata.items() if name.startswith(f"{key}.")}
+        # By name only: to look at all values would decode a file's large arrays.
+        named = {name.removeprefix(f"{key}."): metadata[name] for name in metadata if name.startswith(f"{key}.")}
+        sources = {DEFAULT: metadata.get(key), **named}
         return cls(_texts(sources), token_names(tokenizer))
 
     @classmethod
@@ -79,8 +80,8 @@ class ChatTemplate:
         """The text of a conversation. ``variables`` are passed on (``enable_thinking``, ``documents``, …).
 
         Raises ``TemplateError`` if the template refuses the messages, fails on them or is broken."""
-        compiled = self._template(tools)
-        return compiled.render(conform(messages, compiled.shape), tools, add_generation_prompt, self.tokens | variables)
+        compiled, conformed = self._prepared(messages, tools)
+        return compiled.render(conformed, tools, add_generation_prompt, self.tokens | variables)
 
     def encode(
         self,
@@ -94,8 +95,7 @@ class ChatTemplate:
 
         BOS is there if the template writes it, and only then. For texts without markers these are exactly the ids of
         ``encode(render(…), special=True)``. Raises ``TemplateError`` like ``render``."""
-        compiled = self._template(tools)
-        conformed = conform(messages, compiled.shape)
+        compiled, conformed = self._prepared(messages, tools)
         guard = Guard(tokenizer, compiled.source, conformed, tools, variables)
         # A model's own turns carry tags that the template looks for (<think>); ends of turns are never among them.
         ends = {tokenizer.token_bytes(token).decode() for token in tokenizer.stop_tokens}
@@ -105,11 +105,24 @@ class ChatTemplate:
         text = compiled.render(guarded, guard.protect(tools), add_generation_prompt, known)
         return tokenizer.encode_guarded(guard.rendered(text), guard.character)
 
+    def _prepared(
+        self, messages: Iterable[Mapping[str, Any]], tools: Sequence[Any] | None
+    ) -> tuple[_Compiled, list[dict[str, Any]]]:
+        compiled = self._template(tools)
+        if tools and not compiled.shape.tools:
+            raise TemplateError(
+                "this model's chat template has no place for tools; describe them in a system message, "
+                "or give a template that takes tools"
+            )
+        return compiled, conform(messages, compiled.shape)
+
     def _template(self, tools: Sequence[Any] | None) -> _Compiled:
         name = WITH_TOOLS if tools and WITH_TOOLS in self.sources else DEFAULT
         if name not in self.sources:
             names = ", ".join(sorted(self.sources))
-            raise TemplateError(f"this model has no default chat template, only {names}; give one of these as the template")
+            raise TemplateError(
+                f"this model has no default chat template, only {names}; give one of these as the template"
+            )
         if name not in self._compiled:
             self._compiled[name] = _Compiled(self.sources[name], self._clock)
         return self._compiled[name]

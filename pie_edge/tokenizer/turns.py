@@ -67,7 +67,9 @@ class Turns:
         asked = [_says("user", _ASK)]
         before, after = (self._ready.render(asked, None, cued) for cued in (False, True))
         if not after.startswith(before):
-            raise TemplateError(f"this model's chat template writes the question otherwise when an answer is due; {_WHOLE}")
+            raise TemplateError(
+                f"this model's chat template writes the question otherwise when an answer is due; {_WHOLE}"
+            )
         head, whole = self._ids(*asked), self._ids(*asked, cued=True)
         # Where a token spans the end of the question, the opening by itself is the next best.
         fits = whole[: len(head)] == head

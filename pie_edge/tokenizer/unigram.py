@@ -39,9 +39,7 @@ class Unigram:
         return decode(text)
 
 
-def _build(
-    vocabulary: Vocabulary, scores: Sequence[float], unknown: int, how: Normalisation
-) -> tokenizers.Tokenizer:
+def _build(vocabulary: Vocabulary, scores: Sequence[float], unknown: int, how: Normalisation) -> tokenizers.Tokenizer:
     from tokenizers import Regex, Tokenizer, models, normalizers
 
     texts = list(vocabulary.texts)
@@ -53,7 +51,9 @@ def _build(
         model = models.Unigram(pairs, unk_id=unknown, byte_fallback=byte_tokens(vocabulary) is not None)
         steps: list[normalizers.Normalizer] = [normalizers.Precompiled(how.charsmap)] if how.charsmap else []
     except Exception as error:
-        raise TokenizerError(f"the model's Unigram tokenizer can't be built: {error}; convert the model again") from error
+        raise TokenizerError(
+            f"the model's Unigram tokenizer can't be built: {error}; convert the model again"
+        ) from error
     if how.collapse:
         steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip()]
     if how.prefix:

@@ -88,7 +88,9 @@ def _check_kinds(given: Sequence[int], count: int) -> bytes:
     except (TypeError, ValueError):
         raise TokenizerError("tokenizer.ggml.token_type holds values that are no token types (1 to 6)") from None
     if len(kinds) != count:
-        raise TokenizerError(f"tokenizer.ggml.token_type has {len(kinds)} entries for {count} tokens; the file is damaged")
+        raise TokenizerError(
+            f"tokenizer.ggml.token_type has {len(kinds)} entries for {count} tokens; the file is damaged"
+        )
     return kinds
 
 

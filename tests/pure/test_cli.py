@@ -44,7 +44,7 @@ class PlayedRuntime:
             on_text(piece)
         if self.failure is not None:
             raise self.failure
-        usage = {"prompt": 5, "generated": 3}
+        usage = {"forwarded": 5, "sampled": 3, "passes": 3}
         return SimpleNamespace(result=self.result, usage=usage, timings={"load": 0.5, "time_to_first_token": 0.1})
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ def test_a_result_is_printed_and_the_notes_go_to_stderr(run: Run) -> None:
     runtime = PlayedRuntime({"text": " Paris."})
     status, out, err = run("run", "main.py", "--", "--prompt", "hi", "--max-tokens", "8", runtime=runtime)
     assert (status, out) == (0, " Paris.\n")
-    assert "smollm2-135m with cpu on a processor (passed over cuda, wgpu: no driver)" in err
+    assert "smollm2-135m on cpu (a processor); passed over cuda, wgpu: no driver\n" in err
     assert runtime.ran["input"] == {"prompt": "hi", "max_tokens": 8}
     assert runtime.closed
 
@@ -110,7 +110,7 @@ def test_json_is_one_object_with_result_tokens_timings_and_device(run: Run) -> N
     assert (status, err) == (0, "")
     assert told["result"] == {"n": 1}
     assert told["text"] == "ab"
-    assert told["tokens"] == {"prompt": 5, "generated": 3}
+    assert told["tokens"] == {"forwarded": 5, "sampled": 3, "passes": 3}
     assert told["timings"]["time_to_first_token"] == 0.1
     assert (told["backend"], told["device"], told["model"], told["seed"]) == ("cpu", "a processor", "smollm2-135m", 7)
     assert told["passed_over"] == {"cuda": "no driver", "wgpu": "no driver"}

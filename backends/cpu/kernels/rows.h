@@ -2,7 +2,7 @@
 #pragma once
 #include "crew.h"
 
-/* Units of `width`-long rows: enough of them that a thread's share is worth taking. */
+/* Rows a chunk has at least, so that taking it is worth the trouble. */
 #define ROW_LEAST(width) max_u32(1, 512 / (width))
 
 #define FOR_VECTORS(i, n) for (u32 i = 0; i + 4 <= (n); i += 4)

@@ -34,7 +34,9 @@ class _Loader(InspectLoader):
 class _Finder(MetaPathFinder):
     """Comes last: a program can't shadow the standard library or the SDK by accident."""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         file = host().find_module(fullname)
         if file is None:
             return None

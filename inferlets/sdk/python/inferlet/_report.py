@@ -52,7 +52,11 @@ def explain(error: BaseException) -> Failure:
         case MemoryError():
             return Failure("inferlet-memory", "out of memory", _users(error))
         case SystemExit():
-            return Failure("inferlet-failed", f"the program called sys.exit({error.code!r}); return from main instead", _users(error))
+            return Failure(
+                "inferlet-failed",
+                f"the program called sys.exit({error.code!r}); return from main instead",
+                _users(error),
+            )
     cause = error.code if isinstance(error, PieError) else None
     return Failure("inferlet-failed", _one_line(error), _users(error), cause)
 

@@ -98,6 +98,7 @@ class ComponentHost:
     decoder = _Decoder
     chat_available = staticmethod(chat.available)
     chat_prefix = staticmethod(chat.prefix)
+    chat_preamble = staticmethod(_checked(chat.preamble))
     chat_cue = staticmethod(_checked(chat.cue))
     chat_seal = staticmethod(_checked(chat.seal))
     chat_stop_tokens = staticmethod(chat.stop_tokens)

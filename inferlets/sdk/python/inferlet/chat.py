@@ -1,7 +1,7 @@
 """A conversation as the model was trained to read it: each function gives the tokens to append to a context.
 
 A chat is ``prefix() + system(…) + user(…) + cue()``, the answer up to one of ``stop_tokens()``, then ``seal()``, and so on
-with ``user``. Where a model has no chat template (``available()`` is False) these raise TemplateError, except for
+with ``user``. Without a system message, ``preamble()`` stands in its place. Where a model has no chat template (``available()`` is False) these raise TemplateError, except for
 ``prefix`` and ``stop_tokens``, which every model has.
 """
 
@@ -12,7 +12,7 @@ import functools
 from inferlet._host import host
 from inferlet.tokenizer import Decoder
 
-__all__ = ["Decoder", "assistant", "available", "cue", "prefix", "seal", "stop_tokens", "system", "user"]
+__all__ = ["Decoder", "assistant", "available", "cue", "preamble", "prefix", "seal", "stop_tokens", "system", "user"]
 
 
 def available() -> bool:
@@ -22,6 +22,11 @@ def available() -> bool:
 def prefix() -> list[int]:
     """What a context must start with: the beginning-of-text token or nothing. No system message."""
     return list(_prefix())
+
+
+def preamble() -> list[int]:
+    """What the template puts before the first user turn where there is no system message; nothing for most models."""
+    return host().chat_preamble()
 
 
 def system(text: str) -> list[int]:

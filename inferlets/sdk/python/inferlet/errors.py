@@ -1,21 +1,21 @@
 """Errors an inferlet can catch: one class for each code, in the tree of pie-edge's own errors.
 
-    PieError
-    ├── UsageError            an argument is wrong
-    ├── ModelError            the model can't do what was asked
-    │   ├── Unsupported       a known thing that this model or build can't do
-    │   ├── TokenizerError    text that the tokenizer refuses
-    │   └── TemplateError     the model has no chat template, or it refuses the conversation
-    ├── BackendError          the device failed
-    │   ├── OutOfMemory
-    │   └── DeviceLost        the device went away in the middle of work
-    ├── ResourceError         something that this inferlet can't have
-    │   ├── InvalidHandle     a working set that is gone, or a value out of range
-    │   ├── OutOfPages        the KV pool is exhausted
-    │   ├── ContextOverflow   more tokens than the working set or the model holds
-    │   └── EpilogueError     an epilogue that doesn't type-check
-    └── InferletError         this inferlet has to end
-        └── InferletCancelled
+PieError
+├── UsageError            an argument is wrong
+├── ModelError            the model can't do what was asked
+│   ├── Unsupported       a known thing that this model or build can't do
+│   ├── TokenizerError    text that the tokenizer refuses
+│   └── TemplateError     the model has no chat template, or it refuses the conversation
+├── BackendError          the device failed
+│   ├── OutOfMemory
+│   └── DeviceLost        the device went away in the middle of work
+├── ResourceError         something that this inferlet can't have
+│   ├── InvalidHandle     a working set that is gone, or a value out of range
+│   ├── OutOfPages        the KV pool is exhausted
+│   ├── ContextOverflow   more tokens than the working set or the model holds
+│   └── EpilogueError     an epilogue that doesn't type-check
+└── InferletError         this inferlet has to end
+    └── InferletCancelled
 """
 
 from __future__ import annotations

@@ -20,26 +20,19 @@ if TYPE_CHECKING:
 class Output:
     """What an epilogue will have computed; await it, as often as you like."""
 
-    def __init__(self, traced: Traced, last_row_only: bool) -> None:
+    def __init__(self, traced: Traced) -> None:
         self._traced = traced
-        self._last_row_only = last_row_only
         self._answer: asyncio.Future[list[Tensor]] | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._answer is None:
             raise UsageError("this epilogue's pass wasn't submitted yet; submit it to a pipeline, then await")
         tensors = yield from self._answer.__await__()
-        return self._traced.pack([self._value(tensor) for tensor in tensors])
-
-    def _value(self, tensor: Tensor) -> Any:
-        """A scalar is a number; anything else nested lists. The one row that is read by default needs no list."""
-        shape = tensor.shape
-        if self._last_row_only and shape and shape[0] == 1:
-            shape = shape[1:]
-        return _nest(shape, tensor.elements) if len(shape) != 1 else tensor.elements
+        return self._traced.pack([_nest(tensor.shape, tensor.elements) for tensor in tensors])
 
 
 def _nest(shape: Sequence[int], elements: list[Any]) -> Any:
+    """A scalar is a number, anything else nested lists."""
     if not shape:
         return elements[0]
     if len(shape) == 1:
@@ -69,7 +62,9 @@ class ForwardPass:
             raise InvalidHandle(f"embed takes token ids, and {wrong!r} is a {type(wrong).__name__}")
         if tokens and not (0 <= min(tokens) and max(tokens) < model.vocabulary_size()):
             wrong = next(token for token in tokens if not 0 <= token < model.vocabulary_size())
-            raise InvalidHandle(f"token {wrong} is none of this model's; its ids are 0 to {model.vocabulary_size() - 1}")
+            raise InvalidHandle(
+                f"token {wrong} is none of this model's; its ids are 0 to {model.vocabulary_size() - 1}"
+            )
         self._tokens = tokens
 
     def bind_state(self, context: WorkingSet, geometry: Geometry) -> None:
@@ -80,16 +75,21 @@ class ForwardPass:
     def epilogue(self, function: Callable[[], Any] | None = None, *, rows: Sequence[int] | None = None) -> Any:
         """Runs ``function`` on the device after the pass, and gives an awaitable of what it returned.
 
-        It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. ``rows`` are the embedded tokens
-        whose logits it sees; the last one by default. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``.
+        It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. It sees the logits of the last
+        embedded token, or of the last n where it asks for ``logits(n)``; ``rows`` chooses others, by their place in
+        ``embed``. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``.
         """
         if function is None:
             return lambda decorated: self.epilogue(decorated, rows=rows)
         if self._output is not None:
             raise UsageError("this pass has an epilogue already; let it return a tuple of everything you want")
-        self._traced = trace(function)
+        self._traced = traced = trace(function)
         self._rows = None if rows is None else [int(row) for row in rows]
-        self._output = Output(self._traced, last_row_only=rows is None)
+        if self._rows is not None and len(self._rows) != traced.rows:
+            raise UsageError(
+                f"the epilogue sees {traced.rows} rows of logits, and rows names {len(self._rows)}; make them equal"
+            )
+        self._output = Output(traced)
         return self._output
 
     def submit(self, pipeline: Pipeline) -> None:
@@ -125,14 +125,18 @@ class ForwardPass:
             self._tokens,
             geometry.start,
             geometry.end,
-            self._read_rows(count) if traced else [],
+            self._read_rows(traced.rows, count) if traced else [],
             traced.wire if traced else None,
             traced.parameters if traced else [],
         )
 
-    def _read_rows(self, count: int) -> list[int]:
+    def _read_rows(self, wanted: int, count: int) -> list[int]:
         if self._rows is None:
-            return [count - 1]
+            if wanted > count:
+                raise InvalidHandle(
+                    f"the epilogue sees the logits of {wanted} tokens and {count} are embedded; embed more"
+                )
+            return list(range(count - wanted, count))
         rows = [row + count if row < 0 else row for row in self._rows]
         if not all(0 <= row < count for row in rows):
             raise InvalidHandle(f"rows {self._rows} are read and {count} tokens are embedded; rows count them from 0")

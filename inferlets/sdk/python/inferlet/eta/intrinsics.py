@@ -1,4 +1,9 @@
-"""What an epilogue sees of its pass. A *row* is a token whose logits the pass reads out; the default is the last one."""
+"""What an epilogue sees of its pass.
+
+A *row* is a token whose logits the pass reads out: its last token, unless the pass says otherwise. Every intrinsic gives
+all rows, ``[rows, …]``, or the last ``rows`` of them; where the pass reads out one row and ``rows`` isn't given, there is
+no axis for it.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +17,23 @@ VOCAB = "vocab"
 
 
 def logits(rows: int | None = None) -> Tensor:
-    """f32 ``[vocab]`` of the last row, or ``[rows, vocab]`` of the last ``rows`` rows."""
+    """f32 ``[vocab]`` or ``[rows, vocab]``."""
     return apply("logits", rows=rows)
 
 
 def position(rows: int | None = None) -> Tensor:
-    """u32: the position of the last row's token, or ``[rows]`` of the last ``rows`` rows."""
+    """u32, where the row's token stands in its context: a scalar or ``[rows]``."""
     return apply("position", rows=rows)
 
 
 def uniform(shape: Sequence[int | str] = (), rows: int | None = None) -> Tensor:
-    """f32 numbers in (0, 1). They depend on the seed, the position and which draw of the epilogue it is, and on nothing
-    else. With ``rows`` the shape is ``[rows, *shape]`` and each row draws as it would in a pass of its own."""
+    """f32 numbers in (0, 1): ``shape`` or ``[rows, *shape]``. They depend on the seed, the row's position and which draw of
+    the epilogue it is, and on nothing else: each row draws as it would in a pass of its own."""
     return apply("uniform", shape=list(shape), rows=rows)
 
 
 def gumbel(shape: Sequence[int | str] = (VOCAB,), rows: int | None = None) -> Tensor:
-    """f32 standard Gumbel noise: ``reduce_argmax(logits + gumbel())`` draws from softmax(logits)."""
+    """f32 standard Gumbel noise: ``reduce_argmax(logits() + gumbel())`` draws from softmax(logits())."""
     return apply("gumbel", shape=list(shape), rows=rows)
 
 

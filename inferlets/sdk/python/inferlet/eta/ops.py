@@ -213,7 +213,7 @@ def min_p(logits: Operand, p: Operand, keepdims: bool = False) -> Tensor:
 
 
 def gumbel_max(logits: Operand, rows: int | None = None) -> Tensor:
-    """A draw from softmax(logits), u32. With ``rows`` the logits are [rows, …] and each row draws from its own stream."""
+    """A draw from softmax(logits), u32; each row of ``[rows, …]`` draws as it would in a pass of its own."""
     return apply("gumbel_max", logits, rows=rows)
 
 

@@ -83,7 +83,9 @@ class WorkingSet:
     def __enter__(self) -> WorkingSet:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
         if self._handle is not None:
             self.close()
 

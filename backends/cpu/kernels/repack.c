@@ -1,0 +1,113 @@
+/* Bring rows of a weight from a file's layout, or from planes, into ours: see weights.h. */
+#include "crew.h"
+#include "weights.h"
+
+enum source { Q4_0, Q4_1, Q8_0, PLANES, DENSE };
+
+struct repack {
+  const u8 *rows; /* a file's rows, or the plane of codes (a byte each), or dense values */
+  const u8 *scales, *minima;
+  u8 *weight; /* where the first of these rows' strips begins */
+  u32 count, columns;
+  u32 format, source;
+  u32 source_group; /* columns a scale of the planes is for: a multiple of the format's group */
+};
+
+struct codes {
+  u8 at[32];
+};
+
+/* Sixteen bytes hold columns 0–15 in their low and 16–31 in their high nibbles. */
+INLINE void split_nibbles(const u8 *p, struct codes *to) {
+  vec both = wasm_v128_load(p), mask = wasm_i8x16_const_splat(15);
+  wasm_v128_store(to->at, wasm_v128_and(both, mask));
+  wasm_v128_store(to->at + 16, wasm_v128_and(wasm_u16x8_shr(both, 4), mask));
+}
+
+INLINE void copy_scale(u8 *to, const u8 *from, u32 bytes) {
+  if (bytes == 4)
+    *(u32 *)to = *(const u32 *)from;
+  else
+    *(u16 *)to = *(const u16 *)from;
+}
+
+/* Read a group of a row, its scale and minimum going straight to their places. */
+INLINE void read_group(const struct repack *a, struct format f, u32 row, u32 g, u8 *scale, u8 *minimum, struct codes *to) {
+  u32 groups = a->columns / f.group, at = row * groups + g;
+  const u8 *p;
+  switch (a->source) {
+    case Q4_0:
+      p = a->rows + at * 18;
+      copy_scale(scale, p, 2), split_nibbles(p + 2, to);
+      break;
+    case Q4_1:
+      p = a->rows + at * 20;
+      copy_scale(scale, p, 2), copy_scale(minimum, p + 2, 2), split_nibbles(p + 4, to);
+      break;
+    case Q8_0: { /* signed codes: −128 becomes 0 */
+      vec sign = wasm_i8x16_const_splat((char)0x80);
+      p = a->rows + at * 34;
+      copy_scale(scale, p, 2);
+      wasm_v128_store(to->at, wasm_v128_xor(wasm_v128_load(p + 2), sign));
+      wasm_v128_store(to->at + 16, wasm_v128_xor(wasm_v128_load(p + 18), sign));
+      break;
+    }
+    default: {
+      u32 leaf = (row * (a->columns / a->source_group) + g * f.group / a->source_group) * f.scale_bytes;
+      copy_scale(scale, a->scales + leaf, f.scale_bytes);
+      if (f.has_minima) copy_scale(minimum, a->minima + leaf, f.scale_bytes);
+      __builtin_memcpy(to->at, a->rows + row * a->columns + g * f.group, f.group);
+    }
+  }
+}
+
+/* Eight codes, one a byte, to the nibbles of a u32: even columns to the low half, odd ones to the high half. */
+INLINE u32 pack_nibbles(uint64_t codes) {
+  uint64_t even = codes & 0x00ff00ff00ff00ff, odd = (codes >> 8) & 0x00ff00ff00ff00ff;
+  uint64_t low = even | even >> 12 | even >> 24 | even >> 36, high = odd | odd >> 12 | odd >> 24 | odd >> 36;
+  return (u32)(low & 0xffff) | (u32)(high & 0xffff) << 16;
+}
+
+/* Four codes to bytes 0 2 1 3. */
+INLINE u32 swap_middle(u32 codes) { return (codes & 0xff0000ff) | (codes & 0xff00) << 8 | (codes >> 8 & 0xff00); }
+
+static void affine_strip(const struct repack *a, u32 strip) {
+  struct format f = affine_format(a->format);
+  u32 groups = a->columns / f.group, there = min_u32(STRIP, a->count - strip * STRIP);
+  u8 *block = a->weight + strip * groups * block_bytes(f);
+  for (u32 g = 0; g < groups; g++, block += block_bytes(f))
+    for (u32 row = 0; row < there; row++) {
+      struct codes codes;
+      u8 *scale = block + row * f.scale_bytes, *to = block + codes_offset(f) + row * 4;
+      read_group(a, f, strip * STRIP + row, g, scale, scale + STRIP * f.scale_bytes, &codes);
+      if (f.bits == 4)
+        for (u32 i = 0; i < f.group; i += 8, to += 32) *(u32 *)to = pack_nibbles(*(const uint64_t *)(codes.at + i));
+      else
+        for (u32 i = 0; i < f.group; i += 4, to += 32) *(u32 *)to = swap_middle(*(const u32 *)(codes.at + i));
+    }
+}
+
+static void dense_strip(const struct repack *a, u32 strip) {
+  u32 there = min_u32(STRIP, a->count - strip * STRIP), step = dense_column_bytes(a->format);
+  u8 *to = a->weight + strip * a->columns * step;
+  for (u32 row = 0; row < there; row++) {
+    u32 first = (strip * STRIP + row) * a->columns;
+    if (a->format == DENSE_F32)
+      for (u32 i = 0; i < a->columns; i++) *(u32 *)(to + i * step + row * 4) = ((const u32 *)a->rows)[first + i];
+    else
+      for (u32 i = 0; i < a->columns; i++)
+        *(u16 *)(to + i * step + row % 4 * 4 + row / 4 * 2) = ((const u16 *)a->rows)[first + i];
+  }
+}
+
+void repack(struct instruction *in, struct worker *me) {
+  const struct repack a = *(const struct repack *)in->arguments;
+  u32 strips = divide_up(a.count, STRIP);
+  struct units got;
+  for (u32 chunk = chunk_for(strips, 1); take(in, strips, chunk, &got);)
+    for (u32 strip = got.begin; strip < got.end; strip++)
+      if (a.source == DENSE)
+        dense_strip(&a, strip);
+      else
+        affine_strip(&a, strip);
+}

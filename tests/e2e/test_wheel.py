@@ -1,0 +1,87 @@
+"""The wheel is whole: built, installed in an empty environment outside the checkout, it runs the quickstart."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv*", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "node_modules"
+)
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, since building leaves folders behind."""
+    source = tmp_path_factory.mktemp("source") / "pie-edge"
+    shutil.copytree(ROOT, source, ignore=LEFT_OUT)
+    target = tmp_path_factory.mktemp("dist")
+    subprocess.run([*PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", target, source], check=True, timeout=240)
+    [built] = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the commands of an environment that holds the wheel and what it asks for, and nothing else."""
+    folder = tmp_path_factory.mktemp("empty") / "environment"
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=120)
+    scripts = folder / ("Scripts" if os.name == "nt" else "bin")
+    install = [
+        scripts / "python",
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+        wheel,
+    ]
+    subprocess.run(install, check=True, timeout=240)
+    return scripts
+
+
+def test_the_wheel_holds_every_kind_of_file(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as opened:
+        names = set(opened.namelist())
+    sources = {f"pie_edge/{file.relative_to(ROOT / 'pie_edge')}" for file in (ROOT / "pie_edge").rglob("*.py")}
+    sources |= {
+        f"pie_edge/backends/{file.relative_to(ROOT / 'backends')}" for file in (ROOT / "backends").rglob("*.py")
+    }
+    for pattern in ("wit/*.wit", "sdk/python/**/*.py"):
+        found = list((ROOT / "inferlets").glob(pattern))
+        assert found, pattern
+        sources |= {f"pie_edge/inferlets/{file.relative_to(ROOT / 'inferlets')}" for file in found}
+    sources |= {f"pie_edge/backends/{file.relative_to(ROOT / 'backends')}" for file in (ROOT / "backends").rglob("*.c")}
+    assert {"pie_edge/py.typed"} | sources <= names
+    assert [name for name in names if name.endswith(".wasm")], "the Python language component is missing"
+    assert not [name for name in names if "__pycache__" in name or not name.startswith(("pie_edge/", "pie_edge-"))]
+
+
+def run(commands: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [commands / words[0], *words[1:]], cwd=cwd, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+def test_an_installed_wheel_runs_the_quickstart_outside_the_checkout(commands: Path, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "inferlets/quickstart/main.py", tmp_path / "program.py")
+    words = ["run", "program.py", "--", "--prompt", "The capital of France is"]
+    done = run(commands, "pie-edge", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.lstrip().startswith("Paris"), done.stdout
+    assert run(commands, "pie", *words, cwd=tmp_path).stdout == done.stdout
+
+
+def test_an_installed_wheel_is_healthy_and_asks_for_nothing_that_is_missing(commands: Path, tmp_path: Path) -> None:
+    assert run(commands, "python", "-m", "pip", "check", cwd=tmp_path).returncode == 0
+    doctor = run(commands, "pie-edge", "doctor", cwd=tmp_path)
+    assert doctor.returncode == 0, doctor.stdout

@@ -1,0 +1,71 @@
+"""Running epilogues in tests: from a wire form and some passes to the NumPy reference's results."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pie_edge.program.node_reference import run_nodes
+from pie_edge.sampling import Epilogue
+from tests.support.node_oracle import Pass, Plain
+
+NUMPY = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
+
+
+class Wire:
+    """Writes a wire form node by node."""
+
+    def __init__(self) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.outputs: list[Any] = []
+        self._parameters = 0
+
+    def add(self, op: str, *inputs: Any, line: str = "program.py:1", **attributes: Any) -> int:
+        self.nodes.append({"op": op, "in": list(inputs), "attrs": attributes, "line": line})
+        return len(self.nodes) - 1
+
+    def parameter(self, dtype: str, shape: Sequence[int]) -> int:
+        self._parameters += 1
+        return self.add("param", index=self._parameters - 1, dtype=dtype, shape=list(shape))
+
+    def text(self, *outputs: Any) -> str:
+        result = "one" if len(outputs) == 1 else "tuple"
+        return json.dumps({"v": 1, "nodes": self.nodes, "outputs": list(outputs), "result": result})
+
+
+def run(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> list[list[Plain]]:
+    """Every pass's outputs, from one call with room for ``spare`` passes more. Rows of logits are laid out backwards."""
+    rows = [row for given in passes for row in given.logits]
+    logits = np.asarray(rows[::-1], dtype=np.float32)
+    capacity = len(passes) + spare
+    program = epilogue.program(capacity * epilogue.rows, len(rows) + 5)
+    arrays = {
+        "logits": np.concatenate([logits, np.full((5, logits.shape[1]), np.nan, np.float32)]),
+        "counts": np.asarray([len(passes)], np.uint32),
+        "rows": padded(np.arange(len(rows), dtype=np.uint32)[::-1], spare * epilogue.rows),
+        "positions": padded(
+            np.asarray([p for given in passes for p in given.positions], np.uint32), spare * epilogue.rows
+        ),
+        "draw_keys": padded(np.asarray([s for given in passes for s in given.seeds], np.uint32), spare * epilogue.rows),
+    }
+    for number, (dtype, shape) in enumerate(epilogue.parameters):
+        values = np.asarray([given.parameters[number].flat for given in passes], dtype=NUMPY[dtype])
+        stored = values.view(np.uint8) if dtype == "bool" else values
+        arrays[f"param{number}"] = padded(stored.reshape(len(passes), *shape), spare)
+    found = run_nodes(program, arrays)
+    outputs: list[list[Plain]] = [[] for _ in passes]
+    for number, (dtype, shape) in enumerate(epilogue.outputs):
+        array = found[f"out{number}"]
+        assert array.shape == (len(passes), *shape)
+        assert array.dtype == NUMPY[dtype]
+        for index, entry in enumerate(array):
+            outputs[index].append(Plain(shape, entry.reshape(-1).tolist()))
+    return outputs
+
+
+def padded(array: Any, count: int) -> Any:
+    """Entries past the true ones hold what must never be read."""
+    return np.concatenate([array, np.full((count, *array.shape[1:]), 0xFE, array.dtype)])
