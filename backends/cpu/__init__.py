@@ -1,1 +1,1 @@
-"""The processor: NumPy and a compiled helper, the default where no GPU API works."""
+"""The cpu backend: our kernels in WebAssembly SIMD, run by wasmtime on all cores (docs/decisions/005)."""

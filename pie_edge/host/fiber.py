@@ -86,6 +86,7 @@ class Imports:
         # The C side keeps these addresses: they live as long as the linker does.
         self._call = ffi.wasmtime_component_func_callback_t(self._on_call)
         self._blocking_call = ffi.wasmtime_component_func_async_callback_t(self._on_blocking_call)
+        self._complete = ffi.wasmtime_func_async_continuation_callback_t(lambda env: True)
         self._continue = ffi.wasmtime_func_async_continuation_callback_t(self._on_continue)
         self._finish = _FINALIZER(self._on_finish)
 
@@ -163,20 +164,20 @@ class Imports:
         then: Any,
     ) -> None:
         binding = self._bindings[number]
+        continuation = then.contents
+        continuation.callback = self._complete
         try:
             signature = self._signature(binding, kind)
             store = ctypes.cast(context, c_void_p).value or 0
             value = self._invoke(binding, signature, store, arguments)
             assert self.current is not None
             if not hasattr(value, "done"):
-                # Left alone, the continuation is one that is complete.
                 signature.answer(store, value, results)
                 return
             wait = _Wait(binding, self.current, value, store, ctypes.cast(results, c_void_p).value or 0, error)
             key = next(self._numbers)
             self._waits[key] = wait
             self.current.blocked_on = value
-            continuation = then.contents
             continuation.callback, continuation.env, continuation.finalizer = self._continue, key, self._finish
         except BaseException as fault:  # noqa: BLE001
             error[0] = self._fault(binding, fault)

@@ -90,7 +90,7 @@ _TABLE: _Table = {
             "version": lambda guest: VERSION,
             "instance-id": lambda guest: f"{guest.name}#{guest.number}",
             "seed": lambda guest: guest.space.seed,
-            "print": lambda guest, text: guest.on_text(text),
+            "print": lambda guest, to, text: guest.on_text(text) if to == "output" else guest.on_log(text),
             "log": _log,
             "find-module": _find_module,
         },

@@ -34,7 +34,9 @@ CASES = [(model, case) for model in MODELS for case in oracle(f"{model}-tokens")
 
 
 @pytest.mark.parametrize(("model", "case"), CASES)
-def test_ids_are_the_oracles_in_both_columns(model: str, case: dict[str, Any], tokenizers: dict[str, Tokenizer]) -> None:
+def test_ids_are_the_oracles_in_both_columns(
+    model: str, case: dict[str, Any], tokenizers: dict[str, Tokenizer]
+) -> None:
     tokenizer = tokenizers[model]
     assert tokenizer.encode(case["text"], special=True) == case["ids_with_special_parsed"]
     assert tokenizer.encode(case["text"]) == case["ids_plain"]
@@ -57,7 +59,9 @@ def test_prompts_and_continuations_are_the_oracles(
         assert tokenizer.decode(case["greedy_ids"], special=True, continued=True) == case["greedy_text"]
 
 
-def test_special_tokens_are_what_the_files_declare_and_their_vocabularies_hold(tokenizers: dict[str, Tokenizer]) -> None:
+def test_special_tokens_are_what_the_files_declare_and_their_vocabularies_hold(
+    tokenizers: dict[str, Tokenizer],
+) -> None:
     smollm2, gemma3 = tokenizers["smollm2"], tokenizers["gemma3"]
     assert (smollm2.bos, smollm2.eos, smollm2.adds_bos, smollm2.prefix(), smollm2.size) == (1, 2, False, [], 49152)
     assert smollm2.stop_tokens == {smollm2.control("<|endoftext|>"), smollm2.control("<|im_end|>")} == {0, 2}
@@ -160,9 +164,7 @@ SAMPLE = "Hello,  world! It's 12345 naïve 日本語 👩‍👧\n\n\tdef f(x):\
 
 
 @pytest.mark.parametrize(("model", "key"), [(m, f"tokenizer.ggml.{key}") for m in MODELS for key in KEYS[m].split()])
-def test_without_a_key_text_comes_back_or_the_key_is_named(
-    model: str, key: str, metadata: dict[str, Metadata]
-) -> None:
+def test_without_a_key_text_comes_back_or_the_key_is_named(model: str, key: str, metadata: dict[str, Metadata]) -> None:
     assert key in metadata[model]
     rest = {name: metadata[model][name] for name in metadata[model] if name != key}
     if key in NEEDED[model]:

@@ -1,54 +1,63 @@
-/* Attention of a pass's rows over their sequences' pages.
+/* Attention of a pass's rows over their sequences' pages: K [pages,G,D/4,P,4], V [pages,G,P,D].
  *
- * A sequence's page table is taken in spans of 256 keys. Within a span the softmax is taken with the span's own maximum;
- * spans are then merged in order (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A sequence
- * with one row (decode) has its spans computed by different threads and merged by `attention_merge`; otherwise a thread
- * takes eight rows through all spans. Both do the same operations in the same order, so a row's result doesn't depend on
- * what else was in the pass. Heads that share keys and values are computed in pairs of queries that share the loads. */
+ * A sequence's page table is taken in spans of 256 keys. Within a span the softmax uses the span's own maximum; spans are
+ * then merged in order (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018). A sequence with one
+ * row has its spans computed by different threads and merged by `attention_merge`; otherwise a thread takes eight rows
+ * through all spans. Both do the same operations in the same order, so a row's result doesn't depend on what else is in
+ * the pass. Queries that share keys and values are computed in pairs: the pair shares the loads. */
 #include "elementary.h"
 #include "crew.h"
 
-enum { SPAN_KEYS = 256, MOST_SPAN_PAGES = SPAN_KEYS / 4, TILE_ROWS = 8, PAIR = 2 };
+enum { SPAN_KEYS = 256, MOST_SPAN_PAGES = SPAN_KEYS / 4, TILE_ROWS = 8 };
 
 struct attention {
   const float *q, *keys, *values;
   const u32 *key_positions, *positions, *row_index, *query_starts, *page_starts, *pages, *page_bits, *fresh_bits;
   float *y;
-  float *partials; /* [span + sequence][head][width + 2]: maximum, total, sums */
+  float *partials;   /* [span][head]: results of single-row sequences */
   const u32 *counts; /* rows, sequences, … */
   u32 heads, kv_heads, width, page_size, page_count, window;
   float scale, softcap;
 };
 
-/* The visible pages of a span, for one row. */
-struct span {
-  u32 count;
-  u32 page[MOST_SPAN_PAGES];
-  u32 seen[MOST_SPAN_PAGES]; /* a bit a slot */
+/* The slots that a row sees, a bit each, by page of the span. */
+struct sight {
+  u32 slots[MOST_SPAN_PAGES];
 };
 
-/* What a span, or all spans so far, gives for one query: the largest score, Σe^(score − largest), Σe^(…)·v. */
+/* Of one query over one or more spans: the largest score, Σe^(score − largest), and Σe^(score − largest)·v. */
 struct result {
   float largest, total;
   float sums[];
 };
 
-/* A thread's working memory; sizes are those that `attention_scratch` of the host asks for. */
+/* A thread's working memory. */
 struct room {
-  struct span spans[PAIR];
-  struct span both; /* pages that some query of a pair sees, slots that some query sees */
-  float scores[PAIR][SPAN_KEYS];
-  float weights[SPAN_KEYS][PAIR][4]; /* equal lanes */
-  float results[]; /* one for each query of a tile, then two of the present span */
+  struct sight rows[TILE_ROWS];
+  float scores[2][SPAN_KEYS];
+  float weights[SPAN_KEYS][2][4]; /* a weight in all lanes */
+  float results[];                /* of a tile's queries, then two of the present span */
 };
 
-INLINE u32 result_floats(const struct attention *a) { return a->width + 4; }
-INLINE struct result *result_at(const struct attention *a, float *base, u32 index) {
-  return (struct result *)(base + index * result_floats(a));
-}
+struct query {
+  const float *q;
+  const struct sight *sight;
+  struct result *result;
+};
 
+INLINE u32 heads_per_group(const struct attention *a) { return a->heads / a->kv_heads; }
 INLINE u32 span_pages(const struct attention *a) { return SPAN_KEYS / a->page_size; }
-INLINE u32 full_page(const struct attention *a) { return a->page_size == 32 ? ~0u : (1u << a->page_size) - 1; }
+INLINE u32 span_count(const struct attention *a, u32 sequence) {
+  return divide_up(a->page_starts[sequence + 1] - a->page_starts[sequence], span_pages(a));
+}
+INLINE struct result *result_at(const struct attention *a, float *base, u32 index) {
+  return (struct result *)(base + index * (a->width + 4));
+}
+/* Distinct for all spans of all sequences. */
+INLINE struct result *partial_at(const struct attention *a, u32 sequence, u32 span, u32 head) {
+  u32 index = a->page_starts[sequence] / span_pages(a) + sequence + span;
+  return result_at(a, a->partials, index * a->heads + head);
+}
 
 static u32 inside_window(const struct attention *a, u32 page, u32 position) {
   u32 inside = 0;
@@ -59,35 +68,227 @@ static u32 inside_window(const struct attention *a, u32 page, u32 position) {
   return inside;
 }
 
-/* Which keys of span number `number` of `sequence` row `row` sees. */
-static void look(const struct attention *a, u32 sequence, u32 row, u32 number, struct span *span) {
-  u32 first = a->page_starts[sequence] + number * span_pages(a);
-  u32 last = min_u32(first + span_pages(a), a->page_starts[sequence + 1]);
-  u32 key = number * SPAN_KEYS, own = a->row_index[row];
-  span->count = 0;
-  for (u32 entry = first; entry < last; entry++, key += a->page_size) {
-    u32 seen = a->page_bits[entry] & full_page(a), fresh = a->fresh_bits[entry];
-    u32 until = own < key ? 0 : own - key + 1; /* slots whose index is at most the row's */
-    if (until < a->page_size) seen &= ~fresh | ((1u << until) - 1);
-    if (!seen || a->pages[entry] >= a->page_count) continue;
-    if (a->window) seen &= inside_window(a, a->pages[entry], a->positions[row]);
-    if (!seen) continue;
-    span->page[span->count] = a->pages[entry], span->seen[span->count] = seen, span->count++;
+/* What `row` sees of a span: slots that are written, and not of this pass or not after the row, and inside the window. */
+static void look(const struct attention *a, u32 sequence, u32 span, u32 row, struct sight *sight) {
+  u32 first = a->page_starts[sequence] + span * span_pages(a), end = a->page_starts[sequence + 1];
+  u32 full = a->page_size == 32 ? ~0u : (1u << a->page_size) - 1, own = a->row_index[row];
+  for (u32 i = 0, key = span * SPAN_KEYS; i < span_pages(a); i++, key += a->page_size) {
+    u32 entry = first + i;
+    sight->slots[i] = 0;
+    if (entry >= end || a->pages[entry] >= a->page_count) continue;
+    u32 seen = a->page_bits[entry] & full, until = own < key ? 0 : own - key + 1;
+    if (until < a->page_size) seen &= ~a->fresh_bits[entry] | ((1u << until) - 1);
+    if (seen && a->window) seen &= inside_window(a, a->pages[entry], a->positions[row]);
+    sight->slots[i] = seen;
   }
 }
 
-/* Pages of either of two rows of a sequence, in order: a page of one is at the same or a later place of the table. */
-static void unite(const struct span *one, const struct span *two, struct span *both) {
-  u32 i = 0, k = 0, n = 0;
-  while (i < one->count || k < two->count) {
-    bool has_one = i < one->count, has_two = k < two->count;
-    if (has_one && has_two && one->page[i] == two->page[k]) {
-      both->page[n] = one->page[i], both->seen[n++] = one->seen[i++] | two->seen[k++];
-    } else if (has_one) {
-      both->page[n] = one->page[i], both->seen[n++] = one->seen[i++];
-    } else {
-      both->page[n] = two->page[k], both->seen[n++] = two->seen[k++];
+/* Scores of two queries with four neighbouring slots; `stride` floats from one vector of a key to the next. */
+INLINE void four_scores(const float *k, u32 stride, const float *q0, const float *q1, u32 width, vec *s0, vec *s1) {
+  vec a0 = ZERO, a1 = ZERO, a2 = ZERO, a3 = ZERO, b0 = ZERO, b1 = ZERO, b2 = ZERO, b3 = ZERO;
+  for (const float *end = q0 + width; q0 != end; q0 += 4, q1 += 4, k += stride) {
+    vec k0 = wasm_v128_load(k), k1 = wasm_v128_load(k + 4), k2 = wasm_v128_load(k + 8), k3 = wasm_v128_load(k + 12);
+    vec x = wasm_v128_load(q0), y = wasm_v128_load(q1);
+    a0 = fma(k0, x, a0), a1 = fma(k1, x, a1), a2 = fma(k2, x, a2), a3 = fma(k3, x, a3);
+    b0 = fma(k0, y, b0), b1 = fma(k1, y, b1), b2 = fma(k2, y, b2), b3 = fma(k3, y, b3);
+  }
+  *s0 = sum_each(a0, a1, a2, a3), *s1 = sum_each(b0, b1, b2, b3);
+}
+
+INLINE vec adjust(const struct attention *a, vec score, u32 slots) {
+  score = wasm_f32x4_mul(score, wasm_f32x4_splat(a->scale));
+  if (a->softcap > 0) {
+    vec cap = wasm_f32x4_splat(a->softcap);
+    score = wasm_f32x4_mul(cap, tanh4(wasm_f32x4_div(score, cap)));
+  }
+  vec bits = wasm_i32x4_const(1, 2, 4, 8), seen = wasm_i32x4_eq(wasm_v128_and(wasm_i32x4_splat((i32)slots), bits), bits);
+  return wasm_v128_bitselect(score, wasm_f32x4_const_splat(-__builtin_inff()), seen);
+}
+
+/* Scores of a pair with all pages that one of them sees; their largest. */
+static void score_span(const struct attention *a, struct room *room, u32 group, const u32 *pages, const struct query *pair,
+                       vec *largest) {
+  largest[0] = largest[1] = wasm_f32x4_const_splat(-__builtin_inff());
+  for (u32 i = 0; i < span_pages(a); i++) {
+    u32 seen0 = pair[0].sight->slots[i], seen1 = pair[1].sight->slots[i];
+    if (!(seen0 | seen1)) continue;
+    const float *page = a->keys + (pages[i] * a->kv_heads + group) * a->width * a->page_size;
+    for (u32 slot = 0; slot < a->page_size; slot += 4) {
+      vec s0, s1;
+      four_scores(page + slot * 4, a->page_size * 4, pair[0].q, pair[1].q, a->width, &s0, &s1);
+      s0 = adjust(a, s0, seen0 >> slot), s1 = adjust(a, s1, seen1 >> slot);
+      largest[0] = wasm_f32x4_max(largest[0], s0), largest[1] = wasm_f32x4_max(largest[1], s1);
+      wasm_v128_store(room->scores[0] + i * a->page_size + slot, s0);
+      wasm_v128_store(room->scores[1] + i * a->page_size + slot, s1);
     }
   }
-  both->count = n;
+}
+
+/* Weights e^(score − largest), each in all lanes of a vector, and their sum. */
+static float weigh_span(const struct attention *a, struct room *room, const struct query *pair, u32 which, float largest) {
+  vec shift = wasm_f32x4_splat(largest), total = ZERO, never = wasm_f32x4_const_splat(-__builtin_inff());
+  for (u32 i = 0; i < span_pages(a); i++) {
+    if (!(pair[0].sight->slots[i] | pair[1].sight->slots[i])) continue;
+    for (u32 key = i * a->page_size; key < (i + 1) * a->page_size; key += 4) {
+      vec score = wasm_v128_load(room->scores[which] + key);
+      vec weight = exp4(wasm_f32x4_sub(score, shift));
+      weight = wasm_v128_andnot(weight, wasm_f32x4_eq(score, never));
+      total = wasm_f32x4_add(total, weight);
+      wasm_v128_store(room->weights[key][which], SPLAT_LANE(weight, 0));
+      wasm_v128_store(room->weights[key + 1][which], SPLAT_LANE(weight, 1));
+      wasm_v128_store(room->weights[key + 2][which], SPLAT_LANE(weight, 2));
+      wasm_v128_store(room->weights[key + 3][which], SPLAT_LANE(weight, 3));
+    }
+  }
+  return sum_lanes(total);
+}
+
+/* Columns `at` … of Σ weight · v for a pair: `count` vectors, four or one. */
+INLINE void sum_values(const struct attention *a, const struct room *room, u32 group, const u32 *pages,
+                       const struct query *pair, u32 at, u32 count) {
+  vec a0 = ZERO, a1 = ZERO, a2 = ZERO, a3 = ZERO, b0 = ZERO, b1 = ZERO, b2 = ZERO, b3 = ZERO;
+  for (u32 i = 0; i < span_pages(a); i++) {
+    u32 seen = pair[0].sight->slots[i] | pair[1].sight->slots[i];
+    if (!seen) continue;
+    const float *v = a->values + (pages[i] * a->kv_heads + group) * a->page_size * a->width + at;
+    const float(*weights)[2][4] = room->weights + i * a->page_size;
+    for (u32 slot = 0; slot < a->page_size; slot++, v += a->width) {
+      if (!(seen >> slot & 1)) continue; /* what an unseen slot holds may be anything, even NaN */
+      vec x = wasm_v128_load(weights[slot][0]), y = wasm_v128_load(weights[slot][1]), v0 = wasm_v128_load(v);
+      a0 = fma(v0, x, a0), b0 = fma(v0, y, b0);
+      if (count > 1) {
+        vec v1 = wasm_v128_load(v + 4), v2 = wasm_v128_load(v + 8), v3 = wasm_v128_load(v + 12);
+        a1 = fma(v1, x, a1), a2 = fma(v2, x, a2), a3 = fma(v3, x, a3);
+        b1 = fma(v1, y, b1), b2 = fma(v2, y, b2), b3 = fma(v3, y, b3);
+      }
+    }
+  }
+  float *sums0 = pair[0].result->sums + at, *sums1 = pair[1].result->sums + at;
+  wasm_v128_store(sums0, a0), wasm_v128_store(sums1, b0);
+  if (count > 1) {
+    wasm_v128_store(sums0 + 4, a1), wasm_v128_store(sums0 + 8, a2), wasm_v128_store(sums0 + 12, a3);
+    wasm_v128_store(sums1 + 4, b1), wasm_v128_store(sums1 + 8, b2), wasm_v128_store(sums1 + 12, b3);
+  }
+}
+
+/* The results of a pair over one span. A query alone is paired with itself. */
+static void attend_span(const struct attention *a, struct room *room, u32 group, const u32 *pages, const struct query *pair) {
+  vec largest[2];
+  score_span(a, room, group, pages, pair, largest);
+  for (u32 which = 0; which < 2; which++) {
+    struct result *result = pair[which].result;
+    result->largest = max_lanes(largest[which]);
+    result->total = weigh_span(a, room, pair, which, result->largest);
+  }
+  u32 at = 0;
+  for (; at + 16 <= a->width; at += 16) sum_values(a, room, group, pages, pair, at, 4);
+  for (; at < a->width; at += 4) sum_values(a, room, group, pages, pair, at, 1);
+}
+
+INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
+
+static void merge(const struct attention *a, struct result *into, const struct result *span) {
+  if (span->largest == -__builtin_inff()) return;
+  if (into->largest == -__builtin_inff()) {
+    __builtin_memcpy(into, span, (a->width + 2) * sizeof(float));
+    return;
+  }
+  float largest = into->largest > span->largest ? into->largest : span->largest;
+  float keep = exp_of(into->largest - largest), gain = exp_of(span->largest - largest);
+  vec keeps = wasm_f32x4_splat(keep), gains = wasm_f32x4_splat(gain);
+  for (u32 i = 0; i < a->width; i += 4) {
+    vec more = wasm_f32x4_mul(wasm_v128_load(span->sums + i), gains);
+    wasm_v128_store(into->sums + i, fma(wasm_v128_load(into->sums + i), keeps, more));
+  }
+  into->largest = largest, into->total = into->total * keep + span->total * gain;
+}
+
+static void clear(const struct attention *a, struct result *result) {
+  result->largest = -__builtin_inff(), result->total = 0;
+  for (u32 i = 0; i < a->width; i += 4) wasm_v128_store(result->sums + i, ZERO);
+}
+
+/* A query that sees nothing gets zeros. */
+static void finish(const struct attention *a, const struct result *result, float *y) {
+  vec total = wasm_f32x4_splat(result->total == 0 ? 1.0f : result->total);
+  for (u32 i = 0; i < a->width; i += 4) wasm_v128_store(y + i, wasm_f32x4_div(wasm_v128_load(result->sums + i), total));
+}
+
+/* One span of a sequence's only row, for the queries of a group. */
+static void attend_row(const struct attention *a, struct room *room, u32 sequence, u32 group, u32 span) {
+  u32 row = a->query_starts[sequence], heads = heads_per_group(a), first = group * heads;
+  const u32 *pages = a->pages + a->page_starts[sequence] + span * span_pages(a);
+  look(a, sequence, span, row, room->rows);
+  for (u32 i = 0; i < heads; i += 2) {
+    struct query pair[2];
+    for (u32 k = 0; k < 2; k++) {
+      u32 head = first + min_u32(i + k, heads - 1);
+      pair[k] = (struct query){a->q + (row * a->heads + head) * a->width, room->rows, partial_at(a, sequence, span, head)};
+    }
+    attend_span(a, room, group, pages, pair);
+  }
+}
+
+/* Up to eight rows of a sequence, for the queries of a group, over all spans. */
+static void attend_tile(const struct attention *a, struct room *room, u32 sequence, u32 group, u32 tile) {
+  u32 start = a->query_starts[sequence] + tile * TILE_ROWS, heads = heads_per_group(a);
+  u32 rows = min_u32(TILE_ROWS, a->query_starts[sequence + 1] - start), queries = rows * heads;
+  for (u32 i = 0; i < queries; i++) clear(a, result_at(a, room->results, i));
+  for (u32 span = 0; span < span_count(a, sequence); span++) {
+    const u32 *pages = a->pages + a->page_starts[sequence] + span * span_pages(a);
+    for (u32 i = 0; i < rows; i++) look(a, sequence, span, start + i, room->rows + i);
+    for (u32 i = 0; i < queries; i += 2) {
+      struct query pair[2];
+      u32 both = min_u32(2, queries - i);
+      for (u32 k = 0; k < 2; k++) {
+        u32 query = min_u32(i + k, queries - 1), row = query / heads, head = group * heads + query % heads;
+        pair[k] = (struct query){a->q + ((start + row) * a->heads + head) * a->width, room->rows + row,
+                                 result_at(a, room->results, TILE_ROWS * heads + k)};
+      }
+      attend_span(a, room, group, pages, pair);
+      for (u32 k = 0; k < both; k++) merge(a, result_at(a, room->results, i + k), pair[k].result);
+    }
+  }
+  for (u32 i = 0; i < queries; i++)
+    finish(a, result_at(a, room->results, i), a->y + ((start + i / heads) * a->heads + group * heads + i % heads) * a->width);
+}
+
+INLINE bool is_single(const struct attention *a, u32 sequence) {
+  return a->query_starts[sequence + 1] - a->query_starts[sequence] == 1;
+}
+
+static u32 units_of(const struct attention *a, u32 sequence) {
+  u32 rows = a->query_starts[sequence + 1] - a->query_starts[sequence];
+  return a->kv_heads * (rows == 1 ? span_count(a, sequence) : divide_up(rows, TILE_ROWS));
+}
+
+void attention(struct instruction *in, struct worker *me) {
+  const struct attention a = *(const struct attention *)in->arguments;
+  u32 sequences = a.counts[1], total = 0, sequence = 0, before = 0; /* `before`: units of earlier sequences */
+  for (u32 s = 0; s < sequences; s++) total += units_of(&a, s);
+  struct units got;
+  while (take(in, total, 1, &got)) {
+    while (got.begin >= before + units_of(&a, sequence)) before += units_of(&a, sequence++);
+    u32 unit = got.begin - before, group = unit % a.kv_heads, part = unit / a.kv_heads;
+    if (is_single(&a, sequence))
+      attend_row(&a, (struct room *)me->scratch, sequence, group, part);
+    else
+      attend_tile(&a, (struct room *)me->scratch, sequence, group, part);
+  }
+}
+
+/* Finish the sequences of one row: merge their spans, head by head. */
+void attention_merge(struct instruction *in, struct worker *me) {
+  const struct attention a = *(const struct attention *)in->arguments;
+  struct result *result = (struct result *)me->scratch;
+  u32 total = a.counts[1] * a.heads;
+  struct units got;
+  for (u32 chunk = chunk_for(total, 4); take(in, total, chunk, &got);)
+    for (u32 unit = got.begin; unit < got.end; unit++) {
+      u32 sequence = unit / a.heads, head = unit % a.heads;
+      if (!is_single(&a, sequence)) continue;
+      clear(&a, result);
+      for (u32 span = 0; span < span_count(&a, sequence); span++) merge(&a, result, partial_at(&a, sequence, span, head));
+      finish(&a, result, a.y + (a.query_starts[sequence] * a.heads + head) * a.width);
+    }
 }

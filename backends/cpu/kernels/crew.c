@@ -16,7 +16,6 @@ static struct {
 } crew;
 
 extern kernel *const kernels[];
-extern const u32 kernel_count;
 
 u32 crew_size(void) { return crew.threads; }
 

@@ -6,6 +6,7 @@ nothing, and there is no file system to import anything else from.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import sys
@@ -15,10 +16,11 @@ from componentize_py_types import Err
 from wit_world.imports import types
 
 from inferlet import _host, _runner, _wit
+from inferlet._loop import Loop
 
 STANDARD_LIBRARY = """
     abc argparse array ast asyncio base64 bisect calendar cmath codecs collections collections.abc colorsys concurrent.futures
-    contextlib contextvars copy csv dataclasses datetime decimal difflib email.message enum errno fnmatch fractions functools
+    concurrent.futures.thread     contextlib contextvars copy csv dataclasses datetime decimal difflib email.message encodings.idna enum errno fnmatch fractions functools
     gc getpass gettext glob graphlib gzip hashlib heapq hmac html html.entities html.parser http io importlib importlib.resources
     inspect ipaddress itertools json keyword linecache locale logging math mimetypes numbers operator os os.path
     pathlib pickle pprint queue random re reprlib sched secrets shlex shutil signal stat statistics string struct
@@ -38,6 +40,8 @@ def _preload() -> None:
     sys.path.clear()
     sys.path_importer_cache.clear()
     sys.argv[:] = ["inferlet"]
+    # ``asyncio.run`` of a plain ``def main``: asyncio's own loops want sockets.
+    asyncio.events._DefaultEventLoopPolicy._loop_factory = Loop
     gc.collect()
     gc.freeze()
 

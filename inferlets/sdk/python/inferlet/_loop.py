@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import sys
+import itertools
 import time
 from typing import Any
 
+from inferlet import _streams
 from inferlet._host import Outcome, Request, host
 from inferlet.errors import PieError
 
 _ROUNDS_BETWEEN_POLLS = 32  # a program that never runs out of ready tasks still learns what is complete
+
+
+_numbers = itertools.count()  # of all loops: a program may run one after the other
 
 
 class Stuck(Exception):
@@ -30,13 +34,11 @@ class Loop(asyncio.BaseEventLoop):
         super().__init__()
         self._submissions: list[tuple[int, Request]] = []
         self._tickets: dict[int, asyncio.Future[Outcome]] = {}
-        self._next_ticket = 0
         self._rounds = 0
 
     def submit(self, request: Request) -> asyncio.Future[Any]:
         """Hands a request to the host, in order, at the latest when this program next waits."""
-        ticket = self._next_ticket
-        self._next_ticket = (ticket + 1) & 0xFFFF_FFFF
+        ticket = next(_numbers) & 0xFFFF_FFFF
         future: asyncio.Future[Any] = self.create_future()
         self._tickets[ticket] = future
         self._submissions.append((ticket, request))
@@ -48,11 +50,11 @@ class Loop(asyncio.BaseEventLoop):
             self._exchange(0)
 
     def _exchange(self, timeout: int | None) -> None:
-        sys.stdout.flush()
+        _streams.flush()
         submissions, self._submissions = self._submissions, []
         for ticket, outcome in host().wait(submissions, timeout):
-            future = self._tickets.pop(ticket)
-            if future.done():
+            future = self._tickets.pop(ticket, None)
+            if future is None or future.done():
                 continue
             if isinstance(outcome, PieError):
                 future.set_exception(outcome)

@@ -47,8 +47,10 @@ def explain(error: BaseException) -> Failure:
             return Failure("inferlet-invalid", str(error))
         case Deadlock() | Unserialisable():
             return Failure("inferlet-failed", str(error))
-        case SyntaxError() if error.filename in _program.files:
+        case SyntaxError() if error.filename is None or error.filename in _program.files:
             return Failure("inferlet-invalid", _one_line(error), _users(error))
+        case ModuleNotFoundError():
+            error.add_note("An inferlet can import inferlet, the standard library, and the modules beside its main file.")
         case MemoryError():
             return Failure("inferlet-memory", "out of memory", _users(error))
         case SystemExit():
@@ -62,9 +64,10 @@ def explain(error: BaseException) -> Failure:
 
 
 def _one_line(error: BaseException) -> str:
-    lines = traceback.format_exception_only(error)
-    text = lines[-1].strip() if not isinstance(error, SyntaxError) else f"{lines[0].strip()}: {error.msg}"
-    return text[:2000]
+    if isinstance(error, SyntaxError):
+        place = f"{error.filename}, line {error.lineno}: " if error.filename else ""
+        return f"{place}{error.msg}"
+    return traceback.format_exception_only(error)[0].strip()[:2000]
 
 
 def _users(error: BaseException) -> str:

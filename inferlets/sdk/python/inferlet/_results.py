@@ -10,20 +10,40 @@ from typing import Any
 from inferlet._report import Unserialisable
 
 _MOST = 16 * 2**20  # bytes of JSON
+_DEEPEST = 200
 _KEYS = (str, int, float, bool, type(None))
 
 
 def dump(result: Any) -> str:
     """Raises Unserialisable, naming the place: ``result["steps"][0] is a set``."""
     try:
-        text = json.dumps(result, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
+        # The encoder's recursion would overflow the stack of the guest, which nothing can catch.
+        text = "" if _too_deep(result) else json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as error:
         raise Unserialisable(_offence(result) or f"the result has no JSON form: {error}") from None
+    if not text:
+        raise Unserialisable(_offence(result) or "the result is nested too deeply")
     if len(text) > _MOST:
         raise Unserialisable(
             f"the result is {len(text):,} bytes of JSON, the most is {_MOST:,}; send large data with session.send"
         )
     return text
+
+
+def _too_deep(result: Any) -> bool:
+    """Whether lists and dicts nest deeper than allowed, found without recursion; one that contains itself does."""
+    level = [result]
+    for _ in range(_DEEPEST + 1):
+        level = [
+            item
+            for value in level
+            if isinstance(value, list | tuple | dict)
+            for item in (value.values() if isinstance(value, dict) else value)
+            if isinstance(item, list | tuple | dict)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _offence(result: Any) -> str | None:
@@ -34,11 +54,11 @@ def _offence(result: Any) -> str | None:
 
 
 def _walk(value: Any, place: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
-    """The places that have no JSON form. A stack would be deep where the value is: generators nest as deep as Python may."""
+    """The places that have no JSON form."""
     if id(value) in above:
         yield place, "contains itself"
-    elif len(above) > 200:
-        yield place[:200] + "…", "is nested more than 200 deep"
+    elif len(above) > _DEEPEST:
+        yield place[:200] + "…", f"is nested more than {_DEEPEST} deep"
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, _KEYS):

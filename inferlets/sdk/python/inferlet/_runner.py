@@ -7,6 +7,7 @@ import inspect
 import json
 import linecache
 import sys
+from collections.abc import Awaitable
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -27,8 +28,7 @@ def run(path: str, text: str, input: str) -> str:
     except BaseException as error:
         raise explain(error) from None
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _streams.flush()
 
 
 def _load(path: str, text: str) -> ModuleType:
@@ -48,21 +48,21 @@ def _call(module: ModuleType, path: str) -> Any:
     if main is None:
         raise Invalid(f"{path} has no main; write `async def main(input: dict)` and return a result from it")
     if not callable(main):
-        raise Invalid(f"main of {path} is a {type(main).__name__}; write `async def main(input: dict)`")
-    arguments = _arguments(main, path)
+        raise Invalid(f"main of {path} is {type(main).__name__}, not a function; write `async def main(input: dict)`")
+    result = main(*_arguments(main, path))
+    return _complete(result, path) if inspect.isawaitable(result) else result
+
+
+def _complete(result: Awaitable[Any], path: str) -> Any:
+    """What an awaitable gives, in a loop of its own."""
     loop = Loop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(_main(main, arguments))
+        return loop.run_until_complete(result)
     except Stuck:
         raise Deadlock(path, _places(loop)) from None
     finally:
         _finish(loop)
-
-
-async def _main(main: Any, arguments: tuple[Any, ...]) -> Any:
-    result = main(*arguments)
-    return await result if inspect.isawaitable(result) else result
 
 
 def _arguments(main: Any, path: str) -> tuple[Any, ...]:
@@ -79,12 +79,16 @@ def _arguments(main: Any, path: str) -> tuple[Any, ...]:
 
 def _places(loop: Loop) -> list[str]:
     """Where the tasks of this program wait, for a program that is stuck."""
-    frames = [task.get_stack(limit=1) for task in asyncio.all_tasks(loop)]
-    return [
-        f"{stack[-1].f_code.co_filename}, line {stack[-1].f_lineno}"
-        for stack in frames
-        if stack and stack[-1].f_code.co_filename in _program.files
-    ]
+    places = []
+    for task in asyncio.all_tasks(loop):
+        frames: list[Any] = []
+        inner: Any = task.get_coro()
+        while inner is not None:
+            frames.append(getattr(inner, "cr_frame", None))
+            inner = getattr(inner, "cr_await", None)
+        users = [frame for frame in frames if frame is not None and frame.f_code.co_filename in _program.files]
+        places += [f"{frame.f_code.co_filename}, line {frame.f_lineno}" for frame in users[-1:]]
+    return places
 
 
 def _finish(loop: Loop) -> None:

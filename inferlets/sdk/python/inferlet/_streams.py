@@ -33,7 +33,18 @@ def _text_stream(emit: Callable[[str], None]) -> io.TextIOWrapper:
     return io.TextIOWrapper(buffer, encoding="utf-8", errors="backslashreplace", line_buffering=True)
 
 
+_installed: list[io.TextIOWrapper] = []
+
+
 def install() -> None:
     """Lines arrive as they end, the rest at every wait and at the end; nothing is lost if the guest is stopped between."""
-    sys.stdout = sys.__stdout__ = _text_stream(lambda text: host().print(text))
-    sys.stderr = sys.__stderr__ = _text_stream(lambda text: host().log("error", text))
+    sys.stdout = sys.__stdout__ = _text_stream(lambda text: host().print("output", text))
+    sys.stderr = sys.__stderr__ = _text_stream(lambda text: host().print("error", text))
+    _installed[:] = [sys.stdout, sys.stderr]
+
+
+def flush() -> None:
+    """Ours, whatever the program has put into their places."""
+    for stream in _installed:
+        if not stream.closed:
+            stream.flush()

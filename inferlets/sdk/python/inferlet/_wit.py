@@ -12,6 +12,7 @@ from inferlet._host import Elements, Facts, Forward, Outcome, Request, Tensor
 from inferlet.errors import PieError, from_code
 
 _LEVELS = {level.name.lower(): level for level in runtime.Level}
+_STREAMS = {stream.name.lower(): stream for stream in runtime.Stream}
 _ROLES = {role.name.lower(): role for role in chat.Role}
 _ELEMENTS = {
     "floats": types.Elements_Floats,
@@ -92,7 +93,6 @@ class ComponentHost:
     version = staticmethod(runtime.version)
     instance_id = staticmethod(runtime.instance_id)
     seed = staticmethod(runtime.seed)
-    print = staticmethod(runtime.print)
     encode = staticmethod(_checked(model.encode))
     decode = staticmethod(_checked(model.decode))
     decoder = _Decoder
@@ -103,6 +103,9 @@ class ComponentHost:
     chat_seal = staticmethod(_checked(chat.seal))
     chat_stop_tokens = staticmethod(chat.stop_tokens)
     send = staticmethod(_checked(session.send))
+
+    def print(self, stream: str, text: str) -> None:
+        runtime.print(_STREAMS[stream], text)
 
     def log(self, level: str, message: str) -> None:
         runtime.log(_LEVELS[level], message)

@@ -1,0 +1,9 @@
+/* The kernels by number: the order of KERNELS in instructions.py. */
+#include "crew.h"
+
+kernel add, softcap, glu, rms_norm, add_rms_norm, rope_angles, rope, kv_append, attention, attention_merge, prepare_affine,
+    prepare_dense, linear_affine, linear_dense, embed, gather_rows, store, copy_pages, repack;
+
+kernel *const kernels[] = {add,           softcap,       glu,         rms_norm,     add_rms_norm, rope_angles, rope,
+                           kv_append,     attention,     attention_merge, prepare_affine, prepare_dense,
+                           linear_affine, linear_dense,  embed,       gather_rows,  store,        copy_pages,  repack};

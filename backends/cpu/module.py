@@ -1,0 +1,79 @@
+"""The kernels' machine code: compiled by wasmtime once, then kept in the cache directory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import wasmtime
+from wasmtime import Config, Engine, Module, WasmtimeError
+
+from pie_edge.errors import BackendUnavailable
+
+BINARY = Path(__file__).parent / "kernels.wasm"
+
+
+def engine() -> Engine:
+    config = Config()
+    config.wasm_threads = True
+    config.wasm_simd = True
+    config.wasm_relaxed_simd = True
+    config.shared_memory = True
+    config.cranelift_opt_level = "speed"
+    return Engine(config)
+
+
+def load(target: Engine, cache_dir: Path | None) -> Module:
+    """The kernels for this machine. Raises BackendUnavailable if wasmtime can't compile them here."""
+    try:
+        binary = BINARY.read_bytes()
+    except OSError as error:
+        raise BackendUnavailable(f"the cpu backend's kernels can't be read ({error}); install pie-edge again") from error
+    cached = None if cache_dir is None else cache_dir / f"cpu-{_key(binary)}.cwasm"
+    if cached is not None and cached.exists():
+        # wasmtime refuses what another version or another processor's features made.
+        with suppress(WasmtimeError):
+            return Module.deserialize_file(target, str(cached))
+    try:
+        module = Module(target, binary)
+    except WasmtimeError as error:
+        raise BackendUnavailable(
+            f"wasmtime {wasmtime.__version__} can't compile the cpu backend's kernels for this {platform.machine()}: {error}"
+        ) from error
+    if cached is not None:
+        # A cache that can't be written costs a compilation at the next start, nothing else.
+        with suppress(OSError):
+            _write(cached, module.serialize())
+    return module
+
+
+def _key(binary: bytes) -> str:
+    parts: tuple[Any, ...] = (hashlib.sha256(binary).hexdigest(), wasmtime.__version__, platform.machine(), cpu_name())
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _write(path: Path, data: bytes | bytearray) -> None:
+    """All or nothing: another process may read at the same time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+    except OSError:
+        os.unlink(name)
+        raise
+
+
+def cpu_name() -> str:
+    """What this machine calls its processor."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
