@@ -33,12 +33,12 @@ class Choice:
     passed_over: tuple[PassedOver, ...] = ()
 
     def __str__(self) -> str:
-        """``cpu (EPYC); passed over cuda, metal: no driver``: backends left for the same reason are told together."""
+        """``cpu, EPYC; passed over cuda, metal: no driver``: backends left for the same reason are told together."""
         by_reason: dict[str, list[str]] = {}
         for one in self.passed_over:
             by_reason.setdefault(one.reason, []).append(one.backend)
         told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
-        return f"{self.backend} ({self.device})" + (f"; passed over {told}" if told else "")
+        return f"{self.backend}, {self.device}" + (f"; passed over {told}" if told else "")
 
 
 def has_kernels(backend: str) -> bool:

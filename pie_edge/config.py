@@ -53,7 +53,7 @@ class Settings:
         "", text(), "Which of the backend's devices: an index or part of its name; empty is the first."
     )
     threads: int = _setting(
-        0, whole(0, 1024), "CPU threads of the cpu backend; 0 is one for each core of this process."
+        0, whole(0, 1024), "CPU threads of the cpu backend; 0 is one for each core of this process, up to eight."
     )
     exact: bool = _setting(
         False, flag(), "Keep keys, values and activations in float32 instead of the device's best type."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import Any
 
@@ -12,15 +11,6 @@ from pie_edge.backends.cpu.memory import LinearMemory, Region
 from pie_edge.errors import DeviceLost
 
 STACK_BYTES = 1 << 16
-MOST_THREADS = 8
-"""Beyond, decoding waits for memory and meetings cost more than they bring."""
-
-
-def default_threads() -> int:
-    """One for each processor that this process may use, up to eight."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, min(len(os.sched_getaffinity(0)), MOST_THREADS))
-    return max(1, min(os.cpu_count() or 1, MOST_THREADS))
 
 
 class _Hand:
@@ -53,10 +43,11 @@ class Crew:
         memory.open(self._hands[0].heap(), limit)
         # Used by whoever has to tell the others something while the leader may be in a kernel.
         self._messenger = _Hand(engine, module, memory)
+        self._messenger_lock = threading.Lock()
         for hand in (*self._hands, self._messenger):
             hand.use_stack(memory.allocate(STACK_BYTES, "a kernel thread's stack"))
         self._trouble: BaseException | None = None
-        self._messenger.call("set_threads", threads)
+        self._tell("set_threads", threads)
         self._helpers = [
             threading.Thread(target=self._help, args=(index,), name=f"pie-edge-cpu-{index}", daemon=True)
             for index in range(1, threads)
@@ -75,7 +66,7 @@ class Crew:
         raise DeviceLost(f"a kernel of the cpu backend trapped: {self._trouble}") from self._trouble
 
     def close(self) -> None:
-        self._messenger.call("stop")
+        self._tell("stop")
         for helper in self._helpers:
             helper.join()
 
@@ -87,4 +78,8 @@ class Crew:
 
     def _fail(self, error: BaseException) -> None:
         self._trouble = error
-        self._messenger.call("fail")
+        self._tell("fail")
+
+    def _tell(self, message: str, *arguments: int) -> None:
+        with self._messenger_lock:
+            self._messenger.call(message, *arguments)

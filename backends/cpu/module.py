@@ -7,12 +7,13 @@ import os
 import platform
 import tempfile
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import wasmtime
 from wasmtime import Config, Engine, Module, WasmtimeError
 
+from pie_edge.backends.cpu.device import processor
 from pie_edge.errors import BackendUnavailable
 
 BINARY = Path(__file__).parent / "kernels.wasm"
@@ -43,7 +44,7 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
         module = Module(target, binary)
     except WasmtimeError as error:
         raise BackendUnavailable(
-            f"wasmtime {wasmtime.__version__} can't compile the cpu backend's kernels for this {platform.machine()}: {error}"
+            f"wasmtime {version('wasmtime')} can't compile the cpu backend's kernels for this {platform.machine()}: {error}"
         ) from error
     if cached is not None:
         # A cache that can't be written costs a compilation at the next start, nothing else.
@@ -53,7 +54,7 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
 
 
 def _key(binary: bytes) -> str:
-    parts: tuple[Any, ...] = (hashlib.sha256(binary).hexdigest(), wasmtime.__version__, platform.machine(), cpu_name())
+    parts: tuple[Any, ...] = (hashlib.sha256(binary).hexdigest(), version("wasmtime"), platform.machine(), processor())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -69,11 +70,3 @@ def _write(path: Path, data: bytes | bytearray) -> None:
         os.unlink(name)
         raise
 
-
-def cpu_name() -> str:
-    """What this machine calls its processor."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

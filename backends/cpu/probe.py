@@ -1,28 +1,18 @@
-"""The processor, which is always there."""
+"""What the cpu backend would run on."""
 
 from __future__ import annotations
 
-import platform
-import subprocess
+import importlib.util
+import os
 import sys
-from pathlib import Path
 
 from pie_edge.backend import Finding
+from pie_edge.backends.cpu.device import device_name
 
 
 def probe() -> Finding:
-    return Finding((_name() or f"{platform.machine()} processor",))
-
-
-def _name() -> str:
-    if sys.platform == "darwin":
-        asked = ["sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
-    if sys.platform == "win32":
-        return platform.processor()
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            # ARM kernels give no model name.
-            return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    except OSError:
-        return ""
+    if importlib.util.find_spec("wasmtime") is None:
+        return Finding((), "the package wasmtime isn't installed", "install pie-edge again: wasmtime is one of its dependencies")
+    if sys.maxsize < 1 << 32:
+        return Finding((), "this Python is a 32-bit one", "use a 64-bit Python")
+    return Finding((device_name(os.cpu_count() or 1),))

@@ -1,4 +1,4 @@
-"""Notes and progress bars on stderr. On a terminal a bar redraws one line; elsewhere each stage is one line."""
+"""Notes and progress bars on stderr. On a terminal a bar redraws one line; elsewhere a stage that takes long is one line."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 from typing import TextIO
 
 REDRAW_SECONDS = 0.1
+LONG_SECONDS = 1.0
 BAR_WIDTH = 24
 
 
@@ -19,6 +20,8 @@ class Notes:
         self.quiet = quiet
         self.live = self.stream.isatty()
         self._what = ""
+        self._began_at = 0.0
+        self._told = False
         self._drawn_at = 0.0
         self._open_line = False
 
@@ -31,13 +34,16 @@ class Notes:
         """``total`` 0 is work whose length isn't known."""
         if self.quiet:
             return
+        now = time.monotonic()
         begins, finished = what != self._what, bool(total) and done >= total
-        self._what = what
+        if begins:
+            self._what, self._began_at, self._told = what, now, False
         if not self.live:
-            if begins:
+            # Work without a length is told at once: there may be no second call.
+            if not self._told and not finished and (not total or now - self._began_at >= LONG_SECONDS):
+                self._told = True
                 self.note(what)
             return
-        now = time.monotonic()
         if begins or finished or now - self._drawn_at >= REDRAW_SECONDS:
             self._drawn_at = now
             self._draw(done, total, what)

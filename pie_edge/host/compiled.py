@@ -5,6 +5,7 @@ A compiled file is named after everything that it depends on, and a damaged one 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform
 import sys
@@ -41,7 +42,7 @@ def _key(digest: str) -> str:
 def _processor() -> str:
     """Which instructions there are, as far as the system says so cheaply."""
     try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+        with Path("/proc/cpuinfo").open(encoding="ascii", errors="replace") as file:
             head = file.read(8192)
     except OSError:
         return platform.processor()
@@ -94,7 +95,5 @@ def _prune(cache_dir: Path) -> None:
 
 
 def _remove(file: Path) -> None:
-    try:
+    with contextlib.suppress(OSError):
         file.unlink(missing_ok=True)
-    except OSError:
-        pass

@@ -19,7 +19,7 @@ Completion = tuple[int, Any]
 
 # dtype of a tensor → its case in WIT, and the element type of its memory
 _CASES = {"f32": ("floats", "f"), "i32": ("signed", "i"), "u32": ("unsigned", "I"), "bool": ("bools", "B")}
-_CODES = {case: code for case, code in _CASES.values()}
+_CODES = dict(_CASES.values())
 
 
 class Events:
@@ -128,4 +128,5 @@ def _outcome(future: asyncio.Future[Any]) -> Any:
 
 def _tensor(tensor: HostTensor) -> tuple[tuple[int, ...], tuple[str, Any]]:
     case, code = _CASES[tensor.dtype]
-    return tensor.shape, (case, memoryview(tensor.data).cast("B").cast(code))
+    data: Any = memoryview(tensor.data).cast("B")
+    return tensor.shape, (case, data.cast(code))

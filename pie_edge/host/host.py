@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from pie_edge.errors import InferletCancelled, ResourceError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
-from pie_edge.host.events import Events
 from pie_edge.host.guest import Guest, Model, Turns
 from pie_edge.host.instance import Instance, Outcome
 from pie_edge.host.language import Progress
@@ -56,7 +55,7 @@ class Host:
         engine: Engine,
         tokenizer: Tokenizer,
         turns: Turns | None,
-        limits: Limits = Limits(),
+        limits: Limits | None = None,
         cache_dir: Path | None = None,
         progress: Progress | None = None,
         max_instances: int = 1000,
@@ -84,8 +83,11 @@ class Host:
         on_log: Sink = _ignore,
         limits: Limits | None = None,
     ) -> Outcome:
-        """Runs ``program``, a path or a source text, to its end. ``on_text`` gets what it prints and what it sends; ``on_log`` what
-        it logs, and its standard error. Cancelling this ends the inferlet. Raises one of InferletError's kinds."""
+        """Runs ``program``, a path or a source text, to its end. Raises one of InferletError's kinds.
+
+        ``on_text`` gets what it prints and what it sends; ``on_log`` what it logs, and its standard error. What they raise
+        ends the inferlet, and is raised here. Cancelling this ends the inferlet too.
+        """
         instance = self._start(program, input, name, seed, on_text, on_log, limits, has_client=False)
         try:
             return await instance.result()
@@ -104,7 +106,11 @@ class Host:
         on_log: Sink = _ignore,
         limits: Limits | None = None,
     ) -> Instance:
-        """Starts ``program`` beside its client, who sends and receives messages. Raises InferletInvalid, UsageError, ResourceError."""
+        """Starts ``program`` beside its client, who sends and receives messages.
+
+        Raises InferletInvalid for a source that can't be read, UsageError for an input without a JSON form, ResourceError
+        if too many instances are alive.
+        """
         return self._start(program, input, name, seed, on_text, on_log, limits, has_client=True)
 
     async def close(self) -> None:

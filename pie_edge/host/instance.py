@@ -1,4 +1,4 @@
-"""The life of one inferlet: created, running, then done, failed or cancelled. Whatever happens, it ends once and leaves nothing."""
+"""The life of one inferlet: created, running, then done, failed or cancelled. It ends once, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from wasmtime import Store, WasmtimeError
 
 from pie_edge.errors import InferletCancelled, InferletFailed, InferletTimeout, PieError
 from pie_edge.host import verdict
-from pie_edge.host.fiber import ExportCall, Fiber, HostFault, Instantiation
 from pie_edge.host.guest import Guest
+from pie_edge.host.wasm.fiber import ExportCall, Fiber, HostFunctionError, Instantiation
 
 if TYPE_CHECKING:
     from pie_edge.control.space import Usage
@@ -94,7 +94,7 @@ class Instance:
         self._inside = True
         try:
             yielded = self._run()
-        except HostFault as fault:
+        except HostFunctionError as fault:
             self._verdict = verdict.of_fault(self.guest, fault)
         except WasmtimeError as trap:
             self._verdict = verdict.of_trap(self.guest, trap)
@@ -116,7 +116,8 @@ class Instance:
             self._fiber = Instantiation(self._sandbox.imports, self.guest, self._store, self._sandbox.component)
             self.state = State.RUNNING
         while self._verdict is None:
-            assert self._store is not None and self._fiber is not None
+            assert self._store is not None
+            assert self._fiber is not None
             self._ticker.touch()
             self._store.set_epoch_deadline(1)
             if not self._fiber.poll():

@@ -89,7 +89,7 @@ def build(target: Path) -> None:
             check=False,
         )
         if done.returncode or not output.is_file():
-            told = (done.stderr or done.stdout).strip().splitlines()[-12:]
+            told = (done.stderr or done.stdout).partition("Stack backtrace")[0].strip().splitlines()[-12:]
             raise Unsupported(
                 "the Python language component couldn't be built; componentize-py says:\n" + "\n".join(told)
             )
@@ -117,7 +117,7 @@ def write_whole(target: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        os.replace(name, target)
+        Path(name).replace(target)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink()
         raise

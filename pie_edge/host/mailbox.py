@@ -87,9 +87,10 @@ class Mailbox:
         try:
             return await future
         except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and (text := future.result()) is not None:
-                self._outbound.appendleft(text)
-                self._unread += len(text)
+            missed = future.result() if future.done() and not future.cancelled() else None
+            if missed is not None:
+                self._outbound.appendleft(missed)
+                self._unread += len(missed)
             raise
 
     def hang_up(self) -> None:

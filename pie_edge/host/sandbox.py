@@ -7,8 +7,9 @@ from wasmtime import _ffi as ffi
 from wasmtime.component import Component, Linker
 
 from pie_edge.host import services, wasi
-from pie_edge.host.fiber import Imports, yield_on_epoch
 from pie_edge.host.limits import Limits
+from pie_edge.host.wasm.fiber import yield_on_epoch
+from pie_edge.host.wasm.imports import Imports
 
 STACK = 8 * 2**20
 """Bytes of a guest's native stack; only what is touched takes memory. CPython recurses deeply before it says so."""

@@ -10,8 +10,8 @@ from typing import Any
 from wasmtime.component import Linker, ResourceType
 
 from pie_edge.errors import InferletInvalid, TemplateError
-from pie_edge.host.fiber import HostFunction, Imports
 from pie_edge.host.guest import Guest, Turns
+from pie_edge.host.wasm.imports import HostFunction, Imports
 from pie_edge.tokenizer import Detokenizer
 
 VERSION = "0.1.0"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pie_edge.errors import InferletError, InferletFailed, InferletInvalid, InferletMemory, InferletTrapped
-from pie_edge.host.wasi import GuestExit
+from pie_edge.host.wasi import GuestExitError
 
 if TYPE_CHECKING:
     from wasmtime import WasmtimeError
 
-    from pie_edge.host.fiber import HostFault
     from pie_edge.host.guest import Guest
+    from pie_edge.host.wasm.fiber import HostFunctionError
 
 _NOTE = "please report it"
 
@@ -35,10 +35,10 @@ def of_trap(guest: Guest, trap: WasmtimeError) -> InferletError:
     return InferletTrapped(f"{guest.name} crashed: {reason}" + (f" ({last[0]})" if last else ""))
 
 
-def of_fault(guest: Guest, fault: HostFault) -> BaseException:
+def of_fault(guest: Guest, fault: HostFunctionError) -> BaseException:
     """A host function raised. What a caller's own ``on_text`` or ``on_log`` raised goes back to that caller."""
     cause = fault.__cause__
-    if isinstance(cause, GuestExit):
+    if isinstance(cause, GuestExitError):
         return InferletFailed(f"{guest.name}: {cause}; return from main instead")
     if guest.callback_error is not None:
         return guest.callback_error

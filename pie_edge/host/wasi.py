@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from wasmtime.component import Linker, ResourceType
 
-from pie_edge.host.fiber import Imports
-from pie_edge.host.values import Failed
+from pie_edge.host.wasm.abi import Failed
+from pie_edge.host.wasm.imports import Imports
 
 VERSION = "0.2.9"
 POLLABLE, STREAM_ERROR, INPUT, OUTPUT, NETWORK = range(101, 106)
@@ -28,7 +28,7 @@ _WRITABLE = 64 * 1024
 _LONGEST_READ = 2**20  # random bytes in one call
 
 
-class GuestExit(Exception):
+class GuestExitError(Exception):
     """The guest ended its process."""
 
     def __init__(self, ok: bool) -> None:
@@ -115,7 +115,7 @@ def _write(guest: Insider, stream: int, data: bytes) -> None:
 
 
 def _exit(guest: Insider, status: Any) -> None:
-    raise GuestExit(not isinstance(status, Failed))
+    raise GuestExitError(not isinstance(status, Failed))
 
 
 def _random(guest: Insider, count: int) -> bytes:

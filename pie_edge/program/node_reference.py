@@ -162,7 +162,7 @@ def _gumbel_max(site: Site, x: Array, draw_keys: Array, positions: Array) -> Arr
     flat = x.reshape(-1, x.shape[-1])
     share = len(flat) // len(low)
     drawn = [
-        random.gumbel_argmax(row, (low[index // share], high[index // share]), index % share * len(row))
+        random.gumbel_argmax(row, (low[index // share, None], high[index // share, None]), index % share * len(row))
         for index, row in enumerate(flat)
     ]
     return np.asarray(drawn, dtype=np.uint32).reshape(site.passes, *site.shape)

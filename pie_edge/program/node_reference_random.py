@@ -16,8 +16,8 @@ GUMBEL_MAX = 16.64
 """Above every gumbel: a uniform is at most 1 − 2⁻²⁴."""
 
 
-def threefry2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> Pair:
-    """Twenty rounds on uint32 arrays, which broadcast against each other."""
+def threefry2x32(key: Pair, counter: Pair) -> Pair:
+    """Twenty rounds on uint32 arrays (NumPy scalars would warn of wrapping), which broadcast against each other."""
     keys = (key[0], key[1], np.uint32(PARITY) ^ key[0] ^ key[1])
     x, y = counter[0] + keys[0], counter[1] + keys[1]
     for step in range(ROUNDS):
@@ -43,8 +43,8 @@ def words(keys: Pair, count: int) -> Array:
     return np.stack([first, second], axis=-1).reshape(*first.shape[:-1], -1)[..., :count]
 
 
-def words_at(key: tuple[Any, Any], elements: Array) -> Array:
-    """Single words of one stream."""
+def words_at(key: Pair, elements: Array) -> Array:
+    """Single words of one stream, whose key has shape [1]."""
     blocks = (elements >> 1).astype(np.uint32)
     first, second = threefry2x32(key, (blocks, np.zeros_like(blocks)))
     return np.where(elements & 1, second, first)
@@ -59,11 +59,11 @@ def gumbel(numbers: Array) -> Array:
     return -np.log(-np.log(numbers))
 
 
-def gumbel_at(key: tuple[Any, Any], elements: Array) -> Array:
+def gumbel_at(key: Pair, elements: Array) -> Array:
     return gumbel(uniform(words_at(key, elements)))
 
 
-def gumbel_argmax(row: Array, key: tuple[Any, Any], offset: int) -> int:
+def gumbel_argmax(row: Array, key: Pair, offset: int) -> int:
     """argmax(row + gumbel) with noise number ``offset + i`` for entry i, drawn only for entries that can win.
 
     The best of those near the maximum bounds the winner from below, and no entry rises by more than GUMBEL_MAX.

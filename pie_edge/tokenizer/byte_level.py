@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
 
 from pie_edge.errors import TokenizerError
 from pie_edge.tokenizer.pretokenizers import PreTokenizer
@@ -71,19 +72,13 @@ class Lossless:
 
 
 def _build(vocabulary: Vocabulary, merges: Sequence[str], rule: PreTokenizer) -> tokenizers.Tokenizer:
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from tokenizers import Regex, Tokenizer, pre_tokenizers
 
     ids = dict(zip(vocabulary.texts, range(len(vocabulary)), strict=True))
     # Control tokens are matched by Markers alone: left out here, no text can merge into one.
     for token in vocabulary.ids(Kind.CONTROL, Kind.UNKNOWN):
         ids.pop(vocabulary.texts[token], None)
-    pairs: list[tuple[str, str]] = list(map(tuple, map(str.split, merges)))  # type: ignore[arg-type]
-    try:
-        model = models.BPE(ids, pairs, ignore_merges=rule.whole_words)
-    except Exception:
-        # Raised for a merge whose parts or result are no tokens, control tokens included.
-        model = models.BPE(ids, _usable(pairs, ids), ignore_merges=rule.whole_words)
-    library = Tokenizer(model)
+    library = Tokenizer(_bpe(ids, list(map(tuple, map(str.split, merges))), rule.whole_words))
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in rule.patterns]
     library.pre_tokenizer = pre_tokenizers.Sequence(
         [*cuts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
@@ -91,11 +86,19 @@ def _build(vocabulary: Vocabulary, merges: Sequence[str], rule: PreTokenizer) ->
     return library
 
 
-def _usable(pairs: Sequence[tuple[str, ...]], ids: dict[str, int]) -> list[tuple[str, str]]:
-    """Merges that make ordinary tokens of ordinary tokens. A merge that isn't a pair at all means a damaged file."""
-    for pair in pairs:
-        if len(pair) != 2:
-            raise TokenizerError(
-                f"tokenizer.ggml.merges holds {' '.join(pair)!r}, which is not two tokens; convert the model again"
-            )
-    return [(a, b) for a, b in pairs if a in ids and b in ids and a + b in ids]
+def _bpe(ids: dict[str, int], pairs: list[tuple[str, ...]], whole_words: bool) -> tokenizers.models.BPE:
+    from tokenizers import models
+
+    wrong = next((pair for pair in pairs if len(pair) != 2), None)
+    if wrong is not None:
+        raise TokenizerError(
+            f"tokenizer.ggml.merges holds {' '.join(wrong)!r}, which is not two tokens; convert the model again"
+        )
+    sound = cast(list[tuple[str, str]], pairs)
+    # The library panics over a merge whose result is no token, so that is checked here, at C speed.
+    if all(map(ids.__contains__, map("".join, sound))):
+        with suppress(Exception):  # raised for a merge of what is no token; nothing else can be wrong here
+            return models.BPE(ids, sound, ignore_merges=whole_words)
+    # So it is where a converter marked a merged token as a control token: such merges are left out.
+    usable = [(a, b) for a, b in sound if a in ids and b in ids and a + b in ids]
+    return models.BPE(ids, usable, ignore_merges=whole_words)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -71,11 +72,13 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start(folder: Path, *words: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+def start(
+    folder: Path, *words: str, cwd: Path | None = None, variables: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [folder / "pie-edge", *words],
         cwd=cwd or folder,
-        env={**_environment(), **variables},
+        env={**_environment(), **(variables or {})},
         capture_output=True,
         text=True,
         timeout=120,
@@ -173,7 +176,7 @@ def test_an_interrupted_installation_is_done_again_from_the_start(checkout: Path
 
 
 def test_of_two_starts_at_once_one_installs_and_both_run(checkout: Path) -> None:
-    command = [checkout / "pie-edge", "x"]
+    command = [str(checkout / "pie-edge"), "x"]
     environment = {**_environment(), "TINY_SECONDS": "1"}
     children = [
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -203,7 +206,7 @@ def test_an_environment_that_somebody_else_made_is_used_and_never_removed(checko
 
 
 def test_without_ensurepip_the_systems_pip_is_lent(checkout: Path, tmp_path: Path) -> None:
-    done = start(checkout, "x", **blocker(tmp_path / "blocked", "ensurepip", "virtualenv"))
+    done = start(checkout, "x", variables=blocker(tmp_path / "blocked", "ensurepip", "virtualenv"))
     if shutil.which("uv") is None:
         assert "--target" in (checkout / ".venv/pie-edge/install.log").read_text()
     assert done.stdout == f"ran ['x'] in {checkout}\n", done.stderr
@@ -211,7 +214,8 @@ def test_without_ensurepip_the_systems_pip_is_lent(checkout: Path, tmp_path: Pat
 
 def test_a_python_that_can_make_no_environment_gets_the_remedy(checkout: Path, tmp_path: Path) -> None:
     variables = blocker(tmp_path / "blocked", "ensurepip", "virtualenv", "pip")
-    done = start(checkout, "x", **variables, PATH=str(tools(tmp_path / "tools", python=sys.executable)))
+    variables["PATH"] = str(tools(tmp_path / "tools", python=sys.executable))
+    done = start(checkout, "x", variables=variables)
     assert done.returncode == 1
     assert "can't make a virtual environment" in done.stderr
     assert "remedy: " in done.stderr
@@ -232,11 +236,12 @@ def tools(folder: Path, python: str | None) -> Path:
 
 def test_without_a_python_that_is_new_enough_the_message_says_which_is_needed(checkout: Path, tmp_path: Path) -> None:
     folder = tools(tmp_path / "tools", python=None)
-    assert "needs Python 3.11 or newer, and here is no python3" in start(checkout, PATH=str(folder)).stderr
+    path = {"PATH": str(folder)}
+    assert "needs Python 3.11 or newer, and here is no python3" in start(checkout, variables=path).stderr
     old = folder / "python3"
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo Python 3.9.2\n[ "$1" = --version ]\n')
     old.chmod(0o755)
-    done = start(checkout, PATH=str(folder))
+    done = start(checkout, variables=path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "needs Python 3.11 or newer, and here is Python 3.9.2" in done.stderr
 
@@ -244,7 +249,8 @@ def test_without_a_python_that_is_new_enough_the_message_says_which_is_needed(ch
 def test_what_cant_be_fetched_ends_with_pips_reason_a_remedy_and_the_log(checkout: Path) -> None:
     # Port 9 of this machine: nobody listens.
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1", "PIP_CONFIG_FILE": os.devnull}
-    done = start(checkout, "x", TINY_NEEDS="some-package-that-is-needed", **nowhere, PIP_EXTRA_INDEX_URL="")
+    needs = {"TINY_NEEDS": "some-package-that-is-needed", "PIP_EXTRA_INDEX_URL": ""}
+    done = start(checkout, "x", variables=nowhere | needs)
     assert done.returncode == 1
     assert "could not be installed: ERROR: " in done.stderr
     assert "some-package-that-is-needed" in done.stderr

@@ -35,16 +35,7 @@ def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty") / "environment"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True, timeout=120)
     scripts = folder / ("Scripts" if os.name == "nt" else "bin")
-    install = [
-        scripts / "python",
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-input",
-        "--disable-pip-version-check",
-        wheel,
-    ]
+    install = [str(scripts / "python"), *PIP[1:], "install", "--quiet", str(wheel)]
     subprocess.run(install, check=True, timeout=240)
     return scripts
 

@@ -50,14 +50,14 @@ def test_auto_passes_over_software_devices_and_takes_the_cpu(machine: Machine) -
     chosen = choose()
     assert chosen.backend == "cpu"
     assert PassedOver("vulkan", "only a software device") in chosen.passed_over
-    assert str(chosen) == "cpu (a processor); passed over cuda, metal, wgpu: no driver; vulkan: only a software device"
+    assert str(chosen) == "cpu, a processor; passed over cuda, metal, wgpu: no driver; vulkan: only a software device"
 
 
 def test_auto_touches_no_driver_of_a_backend_without_kernels(machine: Machine) -> None:
     probed = machine(kernels=("cpu",), cuda=Finding(("H200",)))
     chosen = choose()
     assert (chosen.backend, set(probed)) == ("cpu", {"cpu"})
-    assert str(chosen) == "cpu (a processor); passed over cuda, metal, vulkan, wgpu: no kernels in this version yet"
+    assert str(chosen) == "cpu, a processor; passed over cuda, metal, vulkan, wgpu: no kernels in this version yet"
 
 
 def test_a_software_device_is_used_when_it_is_named(machine: Machine) -> None:

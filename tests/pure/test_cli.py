@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from pie_edge.backend_choice import Choice, PassedOver
 from pie_edge.cli import main
+from pie_edge.cli.progress import Notes
 from pie_edge.cli.run import shown
 from pie_edge.errors import InferletFailed, ModelNotFound, OutOfPages
 
@@ -78,7 +80,7 @@ def test_a_result_is_printed_and_the_notes_go_to_stderr(run: Run) -> None:
     runtime = PlayedRuntime({"text": " Paris."})
     status, out, err = run("run", "main.py", "--", "--prompt", "hi", "--max-tokens", "8", runtime=runtime)
     assert (status, out) == (0, " Paris.\n")
-    assert "smollm2-135m on cpu (a processor); passed over cuda, wgpu: no driver\n" in err
+    assert "smollm2-135m on cpu, a processor; passed over cuda, wgpu: no driver\n" in err
     assert runtime.ran["input"] == {"prompt": "hi", "max_tokens": 8}
     assert runtime.closed
 
@@ -287,3 +289,32 @@ def _interrupt() -> None:
     import signal
 
     signal.raise_signal(signal.SIGINT)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_bar_redraws_one_line_and_leaves_it_clean() -> None:
+    stream = Terminal()
+    notes = Notes(stream=stream)
+    notes(0, 4 * 2**20, "fetching")
+    notes(4 * 2**20, 4 * 2**20, "fetching")
+    notes.note("done")
+    assert "fetching [........................]   0 % of 4 MiB" in stream.getvalue()
+    assert "fetching [########################] 100 % of 4 MiB" in stream.getvalue()
+    assert stream.getvalue().endswith("\r\x1b[2Kpie-edge: done\n")
+
+
+def test_elsewhere_only_a_stage_that_takes_long_is_told_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([0.0, 0.5, 1.5, 2.5, 2.6, 2.7, 3.9])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    stream = io.StringIO()
+    notes = Notes(stream=stream)
+    for done in (0, 1, 2, 3):
+        notes(done, 9, "fetching")
+    notes(0, 0, "building")
+    notes(0, 9, "loading")
+    notes(9, 9, "loading")
+    assert stream.getvalue() == "pie-edge: fetching\npie-edge: building\n"

@@ -36,7 +36,7 @@ def test_arrays_and_scalars_draw_the_same_words(seed: tuple[int, int], position:
     expected = [threefry.word(stream, element) for element in range(count)]
     keys = arrays.streams(np.asarray([seed], np.uint32), np.asarray([position], np.uint32), draw)
     assert arrays.words(keys, count)[0].tolist() == expected
-    assert arrays.words_at((keys[0][0], keys[1][0]), np.arange(count)).tolist() == expected
+    assert arrays.words_at(keys, np.arange(count)).tolist() == expected
     assert arrays.uniform(np.asarray(expected, np.uint32)).tolist() == [threefry.uniform(word) for word in expected]
 
 
@@ -65,6 +65,6 @@ def test_uniforms_have_the_moments_of_a_uniform_and_neighbours_are_uncorrelated(
 def test_drawing_only_for_entries_that_can_win_finds_the_winner_of_all(
     row: list[float], seed: tuple[int, int], offset: int
 ) -> None:
-    values, key = np.asarray(row, np.float32), (np.uint32(seed[0]), np.uint32(seed[1]))
+    values, key = np.asarray(row, np.float32), (np.asarray(seed[:1], np.uint32), np.asarray(seed[1:], np.uint32))
     noise = arrays.gumbel_at(key, np.arange(len(row)) + offset)
     assert arrays.gumbel_argmax(values, key, offset) == int(np.argmax(values + noise))

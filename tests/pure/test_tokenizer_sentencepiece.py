@@ -121,9 +121,7 @@ def test_a_file_may_ask_for_no_space_before_texts() -> None:
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(st.sampled_from("xy ▁é</s>"), max_size=20) | st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_text_comes_back_also_with_the_character_that_stands_for_a_space(prefix: bool, text: str) -> None:
-    tokenizer = Tokenizer.from_gguf(
-        sentencepiece(SPACED, user_defined=["  ", "▁▁▁", "<x>"], add_space_prefix=prefix)
-    )
+    tokenizer = Tokenizer.from_gguf(sentencepiece(SPACED, user_defined=["  ", "▁▁▁", "<x>"], add_space_prefix=prefix))
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode(tokenizer.encode(text, special=True), special=True) == text
 

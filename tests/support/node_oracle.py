@@ -144,7 +144,8 @@ def weights(row: list[float]) -> list[float]:
 
 def softmax(row: list[float]) -> list[float]:
     parts = weights(row)
-    return [part / math.fsum(parts) for part in parts]
+    total = math.fsum(parts)
+    return [part / total for part in parts]
 
 
 def log_softmax(row: list[float]) -> list[float]:

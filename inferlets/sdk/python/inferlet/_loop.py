@@ -23,7 +23,7 @@ _ROUNDS_BETWEEN_POLLS = 32  # a program that never runs out of ready tasks still
 _numbers = itertools.count()  # of all loops: a program may run one after the other
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """Every task waits, and for nothing that the host could answer."""
 
 
@@ -91,7 +91,7 @@ class Loop(asyncio.BaseEventLoop):
         if self._scheduled:
             return max(0, int((self._scheduled[0]._when - time.monotonic()) * 1e9))
         if not self._tickets:
-            raise Stuck
+            raise StuckError
         return None
 
     # What BaseEventLoop leaves to its subclasses, for sockets that there are none of.

@@ -11,7 +11,7 @@ from inferlet.errors import PieError
 _LONGEST = 64 * 1024
 
 
-class Failure(Exception):
+class FailureError(Exception):
     """Why there is no result."""
 
     def __init__(self, code: str, message: str, traceback: str = "", cause: str | None = None) -> None:
@@ -22,11 +22,11 @@ class Failure(Exception):
         self.cause = cause
 
 
-class Invalid(Exception):
+class InvalidProgramError(Exception):
     """The program has no usable ``main``."""
 
 
-class Deadlock(Exception):
+class DeadlockError(Exception):
     """The program waits for ever."""
 
     def __init__(self, path: str, places: list[str]) -> None:
@@ -34,33 +34,35 @@ class Deadlock(Exception):
         super().__init__(f"the program waits for something that nothing it started can bring about ({where})")
 
 
-class Unserialisable(Exception):
+class UnserialisableError(Exception):
     """The result has no JSON form."""
 
 
-def explain(error: BaseException) -> Failure:
+def explain(error: BaseException) -> FailureError:
     """The failure that an exception of the user's program is."""
     match error:
-        case Failure():
+        case FailureError():
             return error
-        case Invalid():
-            return Failure("inferlet-invalid", str(error))
-        case Deadlock() | Unserialisable():
-            return Failure("inferlet-failed", str(error))
+        case InvalidProgramError():
+            return FailureError("inferlet-invalid", str(error))
+        case DeadlockError() | UnserialisableError():
+            return FailureError("inferlet-failed", str(error))
         case SyntaxError() if error.filename is None or error.filename in _program.files:
-            return Failure("inferlet-invalid", _one_line(error), _users(error))
+            return FailureError("inferlet-invalid", _one_line(error), _users(error))
         case ModuleNotFoundError():
-            error.add_note("An inferlet can import inferlet, the standard library, and the modules beside its main file.")
+            error.add_note(
+                "An inferlet can import inferlet, the standard library, and the modules beside its main file."
+            )
         case MemoryError():
-            return Failure("inferlet-memory", "out of memory", _users(error))
+            return FailureError("inferlet-memory", "out of memory", _users(error))
         case SystemExit():
-            return Failure(
+            return FailureError(
                 "inferlet-failed",
                 f"the program called sys.exit({error.code!r}); return from main instead",
                 _users(error),
             )
     cause = error.code if isinstance(error, PieError) else None
-    return Failure("inferlet-failed", _one_line(error), _users(error), cause)
+    return FailureError("inferlet-failed", _one_line(error), _users(error), cause)
 
 
 def _one_line(error: BaseException) -> str:

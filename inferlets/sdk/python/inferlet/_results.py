@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from inferlet._report import Unserialisable
+from inferlet._report import UnserialisableError
 
 _MOST = 16 * 2**20  # bytes of JSON
 _DEEPEST = 200
@@ -15,16 +15,16 @@ _KEYS = (str, int, float, bool, type(None))
 
 
 def dump(result: Any) -> str:
-    """Raises Unserialisable, naming the place: ``result["steps"][0] is a set``."""
+    """Raises UnserialisableError, naming the place: ``result["steps"][0] is a set``."""
     try:
         # The encoder's recursion would overflow the stack of the guest, which nothing can catch.
         text = "" if _too_deep(result) else json.dumps(result, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise Unserialisable(_offence(result) or f"the result has no JSON form: {error}") from None
+        raise UnserialisableError(_offence(result) or f"the result has no JSON form: {error}") from None
     if not text:
-        raise Unserialisable(_offence(result) or "the result is nested too deeply")
+        raise UnserialisableError(_offence(result) or "the result is nested too deeply")
     if len(text) > _MOST:
-        raise Unserialisable(
+        raise UnserialisableError(
             f"the result is {len(text):,} bytes of JSON, the most is {_MOST:,}; send large data with session.send"
         )
     return text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import inspect
 import json
 import linecache
@@ -12,13 +14,13 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from inferlet import _imports, _program, _streams, runtime
-from inferlet._loop import Loop, Stuck
-from inferlet._report import Deadlock, Failure, Invalid, explain
+from inferlet._loop import Loop, StuckError
+from inferlet._report import DeadlockError, FailureError, InvalidProgramError, explain
 from inferlet._results import dump
 
 
 def run(path: str, text: str, input: str) -> str:
-    """The result of ``main`` as JSON. Raises ``Failure``, and nothing else."""
+    """The result of ``main`` as JSON. Raises ``FailureError``, and nothing else."""
     _program.arguments = json.loads(input)
     _streams.install()
     runtime.reseed()
@@ -46,9 +48,13 @@ def _load(path: str, text: str) -> ModuleType:
 def _call(module: ModuleType, path: str) -> Any:
     main = getattr(module, "main", None)
     if main is None:
-        raise Invalid(f"{path} has no main; write `async def main(input: dict)` and return a result from it")
+        raise InvalidProgramError(
+            f"{path} has no main; write `async def main(input: dict)` and return a result from it"
+        )
     if not callable(main):
-        raise Invalid(f"main of {path} is {type(main).__name__}, not a function; write `async def main(input: dict)`")
+        raise InvalidProgramError(
+            f"main of {path} is {type(main).__name__}, not a function; write `async def main(input: dict)`"
+        )
     result = main(*_arguments(main, path))
     return _complete(result, path) if inspect.isawaitable(result) else result
 
@@ -59,8 +65,8 @@ def _complete(result: Awaitable[Any], path: str) -> Any:
     asyncio.set_event_loop(loop)
     try:
         return loop.run_until_complete(result)
-    except Stuck:
-        raise Deadlock(path, _places(loop)) from None
+    except StuckError:
+        raise DeadlockError(path, _places(loop)) from None
     finally:
         _finish(loop)
 
@@ -74,7 +80,9 @@ def _arguments(main: Any, path: str) -> tuple[Any, ...]:
         except TypeError:
             continue
         return arguments
-    raise Invalid(f"main{signature} of {path} can't be called with one input; write `async def main(input: dict)`")
+    raise InvalidProgramError(
+        f"main{signature} of {path} can't be called with one input; write `async def main(input: dict)`"
+    )
 
 
 def _places(loop: Loop) -> list[str]:
@@ -97,12 +105,11 @@ def _finish(loop: Loop) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
-        try:
+        with contextlib.suppress(StuckError):  # a task that swallows its cancellation ends with the instance
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        except Stuck:
-            pass  # a task that swallows its cancellation: it ends with the instance
     loop.run_until_complete(loop.shutdown_asyncgens())
+    gc.collect()  # a task that failed and that nobody awaited says so when it is collected
     asyncio.set_event_loop(None)
 
 
-__all__ = ["Failure", "run"]
+__all__ = ["FailureError", "run"]

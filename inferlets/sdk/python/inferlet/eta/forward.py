@@ -60,7 +60,7 @@ class ForwardPass:
         if not all(type(token) is int for token in tokens):
             wrong = next(token for token in tokens if type(token) is not int)
             raise InvalidHandle(f"embed takes token ids, and {wrong!r} is a {type(wrong).__name__}")
-        if tokens and not (0 <= min(tokens) and max(tokens) < model.vocabulary_size()):
+        if tokens and not (min(tokens) >= 0 and max(tokens) < model.vocabulary_size()):
             wrong = next(token for token in tokens if not 0 <= token < model.vocabulary_size())
             raise InvalidHandle(
                 f"token {wrong} is none of this model's; its ids are 0 to {model.vocabulary_size() - 1}"

@@ -1,0 +1,94 @@
+"""What the interpreter in ``kernels/crew.c`` reads: instructions of 128 bytes, and when threads have to meet between them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+KERNELS = (
+    *("add", "softcap", "glu", "rms_norm", "add_rms_norm", "rope_angles", "rope", "kv_append", "attention"),
+    *("attention_merge", "prepare_affine", "prepare_dense", "linear_affine", "linear_dense", "embed", "gather_rows"),
+    *("store", "copy_pages", "repack"),
+)
+"""By number, the order of ``kernels/kernels.c``."""
+
+INSTRUCTION_BYTES = 128
+HEADER_BYTES = 128
+MOST_ARGUMENTS = 28
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """The address of a named value, plus ``offset`` bytes."""
+
+    name: str
+    offset: int = 0
+
+
+Argument = Ref | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """A kernel with the fields of its argument struct, in order; the values that it reads and writes, by name."""
+
+    kernel: str
+    arguments: tuple[Argument, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    scratch: int = 0
+    """Bytes of working memory that each thread needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a value lies: ``[offset, offset + nbytes)``."""
+
+    offset: int
+    nbytes: int
+
+    def meets(self, other: Span) -> bool:
+        return self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
+
+
+def meetings(instructions: Sequence[Instruction], spans: Mapping[str, Span]) -> list[bool]:
+    """Whether all threads must have finished the earlier instructions before each one.
+
+    They must where it reads memory that was written since the last meeting, or writes memory that was read or written.
+    """
+    found: list[bool] = []
+    read: list[Span] = []
+    written: list[Span] = []
+    for instruction in instructions:
+        reads = [spans[name] for name in instruction.reads]
+        writes = [spans[name] for name in instruction.writes]
+        meet = any(a.meets(b) for a in written for b in (*reads, *writes)) or any(a.meets(b) for a in read for b in writes)
+        if meet:
+            read, written = [], []
+        read += reads
+        written += writes
+        found.append(meet)
+    return found
+
+
+def encode(
+    instructions: Sequence[Instruction], spans: Mapping[str, Span], scratch: int, scratch_stride: int
+) -> bytes:
+    """The program as it lies in memory. ``scratch`` is the first thread's working memory."""
+    parts = [struct.pack("<III116x", len(instructions), scratch, scratch_stride)]
+    for instruction, meet in zip(instructions, meetings(instructions, spans), strict=True):
+        head = struct.pack("<IIII", KERNELS.index(instruction.kernel), meet, 0, 0)
+        words = b"".join(_word(argument, spans) for argument in instruction.arguments)
+        if len(words) > 4 * MOST_ARGUMENTS:
+            raise ValueError(f"{instruction.kernel} has {len(words) // 4} arguments, {MOST_ARGUMENTS} fit")
+        parts.append((head + words).ljust(INSTRUCTION_BYTES, b"\0"))
+    return b"".join(parts)
+
+
+def _word(argument: Argument, spans: Mapping[str, Span]) -> bytes:
+    if isinstance(argument, Ref):
+        return struct.pack("<I", spans[argument.name].offset + argument.offset)
+    if isinstance(argument, float):
+        return struct.pack("<f", argument)
+    return struct.pack("<I", argument)
