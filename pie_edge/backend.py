@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -85,6 +85,10 @@ class Backend(Protocol):
 
     def write(self, buffer: Buffer, data: BytesLike, offset: int = 0) -> None:
         """Ordered with runs; copies before it returns."""
+
+    def download(self, spans: Sequence[tuple[Any, int, int]]) -> Ticket:
+        """Enqueue reading pieces of states, each (buffer, offset, bytes), as they are after the runs so far; ``read`` gives
+        them in this order."""
 
     async def load(self, value: Value, source: WeightSource) -> Any:
         """Bring a weight to the device, repacked as its kernels want it."""

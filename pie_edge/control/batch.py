@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pie_edge.control.pages import slots_of, span_bits
 from pie_edge.control.scheduler import Slice
 from pie_edge.program.step import Bucket, StepInputs
 
@@ -26,48 +25,67 @@ class Batch:
     readouts: tuple[Readout, ...]
 
 
+class _Arrays:
+    """The step's fields while they grow, slice by slice."""
+
+    def __init__(self, page_size: int) -> None:
+        self.page_size = page_size
+        self.token_src: list[int] = []
+        self.positions: list[int] = []
+        self.row_index: list[int] = []
+        self.write_slots: list[int] = []
+        self.query_starts = [0]
+        self.page_starts = [0]
+        self.pages: list[int] = []
+        self.page_bits: list[int] = []
+        self.fresh_bits: list[int] = []
+        self.sample_rows: list[int] = []
+        self.draw_keys: list[int] = []
+
+    def add(self, part: Slice) -> Readout | None:
+        work, size = part.work, self.page_size
+        placement, rows = work.placement, slice(part.first, part.first + part.count)
+        readout = None
+        if part.last:
+            readout = Readout(part, len(self.sample_rows), len(work.rows))
+            self.sample_rows += [len(self.token_src) + row - part.first for row in work.rows]
+            seed = work.space.seed
+            self.draw_keys += [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF] * len(work.rows)
+        places = placement.places[rows]
+        table = placement.table(part.end, size)
+        fresh = {id(entry): bits for entry, bits in placement.writes(part.first, part.count, size)}
+        self.token_src += work.tokens[rows]
+        self.positions += placement.positions[rows]
+        self.row_index += places
+        self.write_slots += [placement.entries[place // size].page * size + place % size for place in places]
+        self.pages += [entry.page for entry in table]
+        self.page_bits += [placement.seen(index, part.end, size) for index in range(len(table))]
+        self.fresh_bits += [fresh.get(id(entry), 0) for entry in table]
+        self.query_starts.append(len(self.token_src))
+        self.page_starts.append(len(self.pages))
+        return readout
+
+    def inputs(self) -> StepInputs:
+        return StepInputs(
+            token_src=self.token_src,
+            positions=self.positions,
+            row_index=self.row_index,
+            write_slots=self.write_slots,
+            query_starts=self.query_starts,
+            page_starts=self.page_starts,
+            pages=self.pages,
+            page_bits=self.page_bits,
+            fresh_bits=self.fresh_bits,
+            sample_rows=self.sample_rows,
+            draw_keys=self.draw_keys,
+        )
+
+
 def build(slices: Sequence[Slice], page_size: int) -> Batch:
     """The step that runs these slices, in their order. Each one's pages are its own to write by now."""
-    token_src: list[int] = []
-    index: list[int] = []
-    write_slots: list[int] = []
-    query_starts, page_starts = [0], [0]
-    pages: list[int] = []
-    page_bits: list[int] = []
-    fresh_bits: list[int] = []
-    sample_rows: list[int] = []
-    draw_keys: list[int] = []
-    readouts = []
-    for part in slices:
-        work, call = part.work, part.work.call
-        start, end = call.start + part.first, part.end
-        entries = -(-end // page_size)
-        if part.last:
-            readouts.append(Readout(part, len(sample_rows), len(call.rows)))
-            sample_rows += [len(token_src) + row - part.first for row in call.rows]
-            draw_keys += [work.seed & 0xFFFFFFFF, work.seed >> 32 & 0xFFFFFFFF] * len(call.rows)
-        token_src += call.tokens[part.first : part.first + part.count]
-        index += range(start, end)
-        write_slots += slots_of(work.context.pages, start, end, page_size)
-        pages += work.context.pages[:entries]
-        page_bits += work.context.visible(end, page_size)
-        fresh_bits += [span_bits(entry, start, end, page_size) for entry in range(entries)]
-        query_starts.append(len(token_src))
-        page_starts.append(len(pages))
-    inputs = StepInputs(
-        token_src=token_src,
-        positions=index,
-        row_index=index,
-        write_slots=write_slots,
-        query_starts=query_starts,
-        page_starts=page_starts,
-        pages=pages,
-        page_bits=page_bits,
-        fresh_bits=fresh_bits,
-        sample_rows=sample_rows,
-        draw_keys=draw_keys,
-    )
-    return Batch(tuple(slices), inputs, tuple(readouts))
+    arrays = _Arrays(page_size)
+    readouts = [readout for part in slices if (readout := arrays.add(part)) is not None]
+    return Batch(tuple(slices), arrays.inputs(), tuple(readouts))
 
 
 def bucket_for(counts: Bucket, limit: Bucket) -> Bucket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,14 +30,17 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """``kv_memory`` in bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step, and so
-    the prefill chunk."""
+    """``kv_memory`` in bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
+    ``shared_rows`` of one that others' single tokens are in; ``park_memory`` is host memory for the pages of waiting
+    inferlets."""
 
     page_size: int = 16
     kv_memory: int = 0
     rows: int = 512
+    shared_rows: int = 128
     sequences: int = 256
     logits_memory: int = 64 << 20
+    park_memory: int = 1 << 30
 
 
 def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: int) -> tuple[Cache, Bucket]:
@@ -66,8 +70,24 @@ def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f}"
 
 
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A step on the device."""
+
+    batch: Batch
+    reading: asyncio.Task[list[tuple[HostTensor, ...]]]
+
+    @property
+    def done(self) -> bool:
+        return self.reading.done()
+
+    def results(self) -> list[tuple[HostTensor, ...]]:
+        """Of its readouts, in their order. Raises DeviceLost or another BackendError."""
+        return self.reading.result()
+
+
 class Device:
-    """Made whole by ``open``; ``run`` is the only thing done per step."""
+    """Made whole by ``open``; ``launch`` is the only thing done per step."""
 
     def __init__(
         self,
@@ -76,11 +96,14 @@ class Device:
         backend: Backend,
         cache: Cache,
         limit: Bucket,
+        settings: DeviceSettings,
         encodings: Mapping[str, Encoding],
         buffers: dict[str, Any],
     ) -> None:
         self.cache = cache
         self.limit = limit
+        self.shared_rows = min(settings.shared_rows, settings.rows)
+        self.park_memory = settings.park_memory
         self._spec = spec
         self._family = family
         self._backend = backend
@@ -89,6 +112,9 @@ class Device:
         self._models: dict[Bucket, Executable] = {}
         self._epilogues: dict[tuple[str, int], Executable] = {}
         self._copier: Executable | None = None
+        program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
+        self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")]
+        """States of the KV pool, with the bytes that a page has of each."""
 
     @classmethod
     async def open(
@@ -106,22 +132,48 @@ class Device:
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
         states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
         loaded = await load_weights(program, weights, backend, progress)
-        return cls(spec, family, backend, cache, limit, encodings, states | loaded)
+        return cls(spec, family, backend, cache, limit, settings, encodings, states | loaded)
 
-    async def run(self, step: Batch, copies: Sequence[Copy]) -> list[tuple[HostTensor, ...]]:
-        """Run a step; the results of its readouts, in their order. Raises DeviceLost or another BackendError."""
+    async def launch(self, step: Batch, copies: Sequence[Copy], landed: Callable[[], None]) -> Flight:
+        """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""
         if copies:
             await self._copy(copies)
         bucket = bucket_for(step.inputs.counts, self.limit)
         executable = await self._model(bucket)
+        runs = [(group, await self._epilogue(group)) for group in epilogues.group(step)]
         ticket = self._backend.run(executable, {"step": memoryview(StepLayout(bucket).pack(step.inputs)).cast("B")})
-        groups = [(group, await self._run_epilogue(group)) for group in epilogues.group(step)]
-        if not groups:
+        tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
+        reading = asyncio.get_running_loop().create_task(self._read(step, ticket, tickets))
+        reading.add_done_callback(lambda _: landed())
+        return Flight(step, reading)
+
+    async def _read(
+        self, step: Batch, ticket: Ticket, tickets: Sequence[tuple[Group, Ticket]]
+    ) -> list[tuple[HostTensor, ...]]:
+        if not tickets:
             await self._backend.read(ticket)
         results: dict[Readout, tuple[HostTensor, ...]] = {}
-        for group, pending in groups:
+        for group, pending in tickets:
             results |= group.split(await self._backend.read(pending))
         return [results.get(readout, ()) for readout in step.readouts]
+
+    def save(self, pages: Sequence[int]) -> asyncio.Task[list[bytes]]:
+        """Start reading the content of pages, as it is after the runs so far: one piece of bytes a page."""
+        spans = [(self._buffers[state.name], page * size, size) for page in pages for state, size in self._paged]
+        ticket = self._backend.download(spans)
+        return asyncio.get_running_loop().create_task(self._join(ticket, len(pages)))
+
+    async def _join(self, ticket: Ticket, count: int) -> list[bytes]:
+        parts = list((await self._backend.read(ticket)).values())
+        each = len(self._paged)
+        return [b"".join(parts[index * each : (index + 1) * each]) for index in range(count)]
+
+    def load(self, page: int, content: bytes) -> None:
+        """Write what ``save`` read to a page, for the runs that follow."""
+        start = 0
+        for state, size in self._paged:
+            self._backend.write(self._buffers[state.name], content[start : start + size], page * size)
+            start += size
 
     async def close(self) -> None:
         await self._backend.close()
@@ -137,8 +189,7 @@ class Device:
 
     async def _copy(self, copies: Sequence[Copy]) -> None:
         if self._copier is None:
-            states = [value for value in self._states() if value.shape[0] == self.cache.pages]
-            self._copier = await self._compile(copy_pages_program(states, capacity=COPIES))
+            self._copier = await self._compile(copy_pages_program([state for state, _ in self._paged], COPIES))
         for first in range(0, len(copies), COPIES):
             part = copies[first : first + COPIES]
             self._backend.run(
@@ -150,15 +201,12 @@ class Device:
                 },
             )
 
-    async def _run_epilogue(self, group: Group) -> Ticket:
+    async def _epilogue(self, group: Group) -> Executable:
         key = group.epilogue.digest, group.capacity
         if key not in self._epilogues:
             program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows)
             self._epilogues[key] = await self._backend.compile(program, self._buffers)
-        return self._backend.run(self._epilogues[key], group.inputs())
-
-    def _states(self) -> tuple[Value, ...]:
-        return self._family.trace(self._spec, Bucket(1, 1, 1, 1), self.cache, self._encodings).by_role(Role.STATE)
+        return self._epilogues[key]
 
 
 async def load_weights(

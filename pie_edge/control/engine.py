@@ -8,21 +8,29 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pie_edge.backend import Backend
 from pie_edge.control import batch, pages
-from pie_edge.control.device import Device, DeviceSettings
+from pie_edge.control.device import Device, DeviceSettings, Flight
 from pie_edge.control.epilogues import check_parameters
-from pie_edge.control.pages import PagePool, WorkingSet
-from pie_edge.control.queue import ForwardCall, HostTensor, Queues, Work
+from pie_edge.control.pace import Pace
+from pie_edge.control.pages import Copy, PagePool
+from pie_edge.control.parking import Parking, Spill
+from pie_edge.control.prefix import PrefixIndex
+from pie_edge.control.queue import HostTensor, Queues, Work
+from pie_edge.control.residency import Move, Residency, out_of_pages
 from pie_edge.control.scheduler import Budget, Slice, pick
-from pie_edge.control.space import Space
+from pie_edge.control.space import Request, Space
 from pie_edge.errors import BackendError, ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
 from pie_edge.model.spec import Family, Spec
 from pie_edge.sampling import Epilogue, parse
+
+STEPS_IN_FLIGHT = 2
+"""The running step, and one that waits behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +56,27 @@ class Statistics:
 class Engine:
     """One model on one device. Make it with ``Engine.open``; ``close`` ends waiting calls with InferletCancelled."""
 
-    def __init__(self, facts: ModelFacts, device: Device) -> None:
+    def __init__(self, facts: ModelFacts, device: Device, spill: Spill | None = None) -> None:
         self.facts = facts
         self.pool = PagePool(device.cache.pages, device.cache.page_size)
+        self.prefixes = PrefixIndex(self.pool)
+        self.residency = Residency(self.pool, self.prefixes)
+        self.parking = Parking(device.park_memory, spill)
+        self._saves: dict[int, _Saved] = {}
+        self._stale: list[int] = []
+        self.pool.forget = self._stale.append
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
         self.statistics = Statistics()
+        self.spaces: set[Space] = set()
         self._device = device
-        self._budget = Budget(
-            **{name: getattr(device.limit, name) for name in ("rows", "sequences", "sampled", "entries")}
-        )
+        limit = device.limit
+        self._budget = Budget(limit.rows, limit.sequences, limit.sampled, limit.entries, device.shared_rows)
         self._queues = Queues()
-        self._arrivals = itertools.count()
+        self._pace = Pace()
+        self._flights: deque[Flight] = deque()
+        self._arrivals, self._numbers = itertools.count(1), itertools.count(1)
         self._wake = asyncio.Event()
-        self._spaces: dict[Work, Space] = {}
         self._running = asyncio.get_running_loop().create_task(self._serve(), name="pie-edge engine")
 
     @classmethod
@@ -74,123 +89,275 @@ class Engine:
         backend: Backend,
         settings: DeviceSettings,
         progress: Callable[[int, int, str], None] | None = None,
+        spill: Spill | None = None,
     ) -> Engine:
         """Load the weights (``name → (Encoding, WeightSource)``) and make the caches.
 
         Raises OutOfMemory before the first byte moves.
         """
-        return cls(facts, await Device.open(spec, family, weights, backend, settings, progress))
+        return cls(facts, await Device.open(spec, family, weights, backend, settings, progress), spill)
 
     def open_space(self, name: str, seed: int) -> Space:
-        return Space(name, seed, self, self._forget)
+        space = Space(name, seed, next(self._numbers), self, self._forget)
+        self.spaces.add(space)
+        return space
 
     async def close(self) -> None:
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         for work in list(self._queues):
-            self._end(work, InferletCancelled(f"{work.owner}: the engine was closed"))
+            self._end(work, InferletCancelled(f"{work.space.name}: the engine was closed"))
         await self._device.close()
 
-    def enqueue(self, space: Space, context: WorkingSet, call: ForwardCall) -> asyncio.Future[tuple[HostTensor, ...]]:
-        """A call of a space, checked against the step's limits; it waits behind earlier ones of its context."""
-        epilogue = self._epilogue(call, space.name)
-        tail = len(call.tokens) - min(call.rows, default=len(call.tokens) - 1)
-        if len(call.rows) > self._budget.sampled or (call.rows and tail > self._budget.rows):
+    def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]:
+        """A call of a space, checked against the step's limits; it waits behind earlier ones of its queue."""
+        epilogue = self._epilogue(request, space.name)
+        tail = len(request.tokens) - min(request.rows, default=len(request.tokens) - 1)
+        if len(request.rows) > self._budget.sampled or (request.rows and tail > self._budget.rows):
             raise ContextOverflow(
-                f"{space.name} reads {len(call.rows)} rows that reach {tail} tokens back; one pass can read "
+                f"{space.name} reads {len(request.rows)} rows that reach {tail} tokens back; one pass can read "
                 f"{self._budget.sampled} rows of its last {self._budget.rows} tokens. Split the pass"
             )
-        future: asyncio.Future[tuple[HostTensor, ...]] = asyncio.get_running_loop().create_future()
-        work = Work(call, space.name, space.seed, context, epilogue, future, next(self._arrivals))
-        context.pending += 1
-        self._spaces[work] = space
+        if len(request.placement.entries) > self._budget.entries:
+            raise ContextOverflow(
+                f"{space.name} reads {len(request.placement.entries)} pages in one pass; the most is {self._budget.entries}"
+            )
+        arrival = next(self._arrivals)
+        work = Work(
+            space=space,
+            queue=request.queue,
+            tokens=request.tokens,
+            rows=request.rows,
+            placement=request.placement,
+            context=request.context,
+            epilogue=epilogue,
+            parameters=request.parameters,
+            future=asyncio.get_running_loop().create_future(),
+            arrival=arrival,
+        )
+        if work.context is not None:
+            work.context.pending += 1
+            work.context.last_used = arrival
+        space.waiting += 1
         self._queues.push(work)
         self._wake.set()
-        return future
+        return work.future
 
-    def _epilogue(self, call: ForwardCall, who: str) -> Epilogue | None:
-        if call.epilogue is None:
+    def _epilogue(self, request: Request, who: str) -> Epilogue | None:
+        if request.epilogue is None:
             return None
-        if not call.rows:
+        if not request.rows:
             raise InvalidHandle(f"{who} gave an epilogue without rows to read; name them in `rows`")
-        epilogue = parse(call.epilogue, vocabulary=self.vocabulary, rows=len(call.rows))
-        check_parameters(epilogue, call.parameters, who)
+        epilogue = parse(request.epilogue, vocabulary=self.vocabulary, rows=len(request.rows))
+        check_parameters(epilogue, request.parameters, who)
         return epilogue
 
-    def _forget(self, space: Space) -> None:
-        for work in [work for work in self._queues if self._spaces[work] is space]:
-            self._end(work, InferletCancelled(f"{space.name} ended before its pass ran"))
+    def _forget(self, space: Space, reason: PieError) -> None:
+        self.spaces.discard(space)
+        for work in [work for work in self._queues if work.space is space]:
+            # One under way ends when its step does: its pages are being written.
+            if work.flying:
+                _fail(work, reason)
+            else:
+                self._end(work, reason)
+
+    # ---- the loop
 
     async def _serve(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
             try:
-                while slices := self._next_step():
-                    await self._step(slices)
+                await self._turn()
             except Exception as error:
                 # An engine that stopped would hang every caller: they hear of it, and the next call is served.
+                self._flights.clear()
                 for work in list(self._queues):
                     self._end(work, _told(error))
 
-    def _next_step(self) -> tuple[Slice, ...]:
-        for work in list(self._queues):
-            if work.future.done():  # cancelled while it waited
-                self._end(work, None)
-        return pick(self._queues.heads(), self._budget, self.pool.page_size)
-
-    async def _step(self, slices: tuple[Slice, ...]) -> None:
-        ready, copies = self._claim(slices)
-        if not ready:
+    async def _turn(self) -> None:
+        """Launch what may run, land what has run, or sleep until one of the two is possible."""
+        self._wake.clear()
+        if len(self._flights) < STEPS_IN_FLIGHT and self._may_launch() and await self._launch():
             return
+        if not self._flights or not self._flights[0].done:
+            await self._wake.wait()
+            return
+        self._land(self._flights.popleft())
+        # Whoever got an answer may ask the next thing before a step without them is formed.
+        await asyncio.sleep(0)
+
+    def _may_launch(self) -> bool:
+        """Work-conserving: at once when the device is idle. Behind a running step: when everybody who could ask has asked,
+        or shortly before the running step's predicted end."""
+        if not self._queues.heads():
+            return False
+        if not self._flights:
+            return True
+        asking = {work.space for work in self._queues}
+        if len(asking) >= len(self.spaces):
+            return True
+        wait = self._pace.remaining(time.perf_counter())
+        if wait <= 0:
+            return True
+        asyncio.get_running_loop().call_later(wait, self._wake.set)
+        return False
+
+    async def _launch(self) -> bool:
+        """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
+        self._drop_cancelled()
+        for work in self._queues.heads():
+            if work.adopted is None:
+                work.done = work.adopted = self.residency.adopt(work)
+                work.space.usage.cached_tokens += work.adopted
+        slices = pick(self._queues.heads(), self._budget, self.pool.page_size)
+        ready, copies, moves = self._claim(slices)
+        if len(ready) < len(slices):
+            made_room = self._make_room(slices, busy=bool(ready or self._flights))
+            if not ready:
+                return made_room
+        if not ready:
+            return False
         step = batch.build(ready, self.pool.page_size)
+        for part in ready:
+            part.work.flying = True
         try:
-            results = await self._device.run(step, copies)
+            await self._restore(moves)
+            flight = await self._device.launch(step, copies, self._wake.set)
         except Exception as error:
-            for part in ready:
-                self._end(part.work, _told(error))
+            self._crash(step, error)
+            return True
+        self._pace.launched(step.inputs.counts.rows, time.perf_counter())
+        self._flights.append(flight)
+        return True
+
+    def _land(self, flight: Flight) -> None:
+        """The results of a step that has run."""
+        step = flight.batch
+        self._pace.landed(step.inputs.counts.rows, time.perf_counter())
+        try:
+            results = flight.results()
+        except Exception as error:
+            self._crash(step, error)
             return
         self.statistics.steps += 1
         self.statistics.rows += step.inputs.counts.rows
-        self.statistics.largest_step = max(self.statistics.largest_step, len(ready))
-        for part in ready:
+        self.statistics.largest_step = max(self.statistics.largest_step, len(step.slices))
+        for part in step.slices:
+            part.work.flying = False
             part.work.done += part.count
+            if part.work.context is not None and not part.work.context.retired:
+                self.prefixes.insert(part.work.context)
         for readout, tensors in zip(step.readouts, results, strict=True):
             self._deliver(readout.part.work, tensors)
 
-    def _claim(self, slices: tuple[Slice, ...]) -> tuple[list[Slice], list[pages.Copy]]:
-        """Make each slice's pages its own; a slice for which no page is left fails alone."""
-        ready: list[Slice] = []
-        copies: list[pages.Copy] = []
-        for part in slices:
-            start = part.work.call.start + part.first
-            try:
-                copies += pages.make_writable(self.pool, part.work.context, start, part.end, part.work.owner)
-            except OutOfPages as error:
-                self._end(part.work, error)
-                continue
-            ready.append(part)
-        return ready, copies
-
     def _deliver(self, work: Work, tensors: tuple[HostTensor, ...]) -> None:
-        usage = self._spaces[work].usage
+        usage = work.space.usage
         usage.passes += 1
-        usage.forwarded_tokens += len(work.call.tokens)
-        if work.call.rows:
-            usage.read_rows += len(work.call.rows)
+        usage.forwarded_tokens += len(work.tokens) - (work.adopted or 0)
+        if work.rows:
+            usage.read_rows += len(work.rows)
             usage.last_result = time.perf_counter()
             usage.first_result = usage.first_result or usage.last_result
         if not work.future.done():
             work.future.set_result(tensors)
         self._end(work, None)
 
+    def _crash(self, step: batch.Batch, error: Exception) -> None:
+        """The step came to nothing: its calls fail, and what they wrote is not to be trusted."""
+        for part in step.slices:
+            part.work.flying = False
+            if part.work.context is not None:
+                part.work.context.plain = False
+            self._end(part.work, _told(error))
+
+    # ---- pages
+
+    def _claim(self, slices: Sequence[Slice]) -> tuple[list[Slice], list[Copy], list[Move]]:
+        """Pages for each slice, content that comes back from host memory included; one that gets none stays queued."""
+        ready: list[Slice] = []
+        copies: list[Copy] = []
+        moves: list[Move] = []
+        for part in slices:
+            try:
+                restored = self.residency.restore(self.residency.parked(part), part.work.space.name)
+                part.work.space.usage.restored_pages += len(restored)
+                moves += restored
+                copies += self.residency.claim(part)
+            except OutOfPages:
+                continue
+            ready.append(part)
+        return ready, copies, moves
+
+    def _make_room(self, slices: Sequence[Slice], busy: bool) -> bool:
+        """Park an idle context; with none, and nothing running that will free pages, end the newest inferlet."""
+        if not self.parking.full:
+            moves = self.residency.park(slices[0].work.space, self.spaces)
+            if moves:
+                self._save(moves)
+                return True
+        if busy:
+            return False
+        newest = self.residency.newest(self.spaces)
+        if newest is None:
+            return False
+        self.residency.pressure.ended += 1
+        newest.end(out_of_pages(newest, self.pool))
+        return True
+
+    async def _restore(self, moves: Sequence[Move]) -> None:
+        """Bring parked content back to the device, then let go of what nobody names any more."""
+        for move in moves:
+            saved = self._saves.get(move.handle)
+            content = (await saved.pages)[saved.index] if saved else self.parking.get(move.handle)
+            self._device.load(move.page, content)
+        while self._stale:
+            handle = self._stale.pop()
+            if self._saves.pop(handle, None) is None:
+                self.parking.drop(handle)
+
+    def _save(self, moves: Sequence[Move]) -> None:
+        """Read parked pages from the device, before whatever runs next overwrites them."""
+        saving = self._device.save([move.page for move in moves])
+        for index, move in enumerate(moves):
+            self._saves[move.handle] = _Saved(saving, index)
+        saving.add_done_callback(lambda task: self._saved(moves, task))
+
+    def _saved(self, moves: Sequence[Move], task: asyncio.Task[list[bytes]]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            return  # whoever wants the content back hears of it
+        for move, content in zip(moves, task.result(), strict=True):
+            if self._saves.pop(move.handle, None) is not None:
+                self.parking.put(move.handle, content)
+
+    # ---- ends
+
+    def _drop_cancelled(self) -> None:
+        for work in list(self._queues):
+            if work.future.done() and not work.flying:
+                self._end(work, None)
+
     def _end(self, work: Work, error: PieError | None) -> None:
         self._queues.finish(work)
-        if self._spaces.pop(work, None) is not None:
-            pages.end_call(self.pool, work.context)
-        if error is not None and not work.future.done():
-            work.future.set_exception(error)
-            work.future.exception()  # a caller that has gone doesn't make asyncio complain
+        if not work.ended:
+            work.ended = True
+            work.space.waiting -= 1
+            if work.context is not None:
+                pages.end_call(self.pool, work.context)
+        if error is not None:
+            _fail(work, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """Content on its way to host memory."""
+
+    pages: asyncio.Task[list[bytes]]
+    index: int
+
+
+def _fail(work: Work, error: PieError) -> None:
+    if not work.future.done():
+        work.future.set_exception(error)
+        work.future.exception()  # a caller that has gone doesn't make asyncio complain
 
 
 def _told(error: Exception) -> PieError:

@@ -40,7 +40,7 @@ class Group:
             "draw_keys": words(self.draw_keys, 2 * rows),
         }
         for index, parameter in enumerate(self.epilogue.parameters):
-            given = b"".join(readout.part.work.call.parameters[index] for readout in self.readouts)
+            given = b"".join(readout.part.work.parameters[index] for readout in self.readouts)
             found[f"param{index}"] = memoryview(given.ljust(nbytes(parameter) * self.capacity, b"\0"))
         return found
 

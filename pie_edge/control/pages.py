@@ -1,24 +1,31 @@
 """KV pages: the pool, and the working sets that map an inferlet's tokens onto it.
 
-Pure bookkeeping: it knows no device. Physical page 0 is never given out; padding rows of a step write there.
+Pure bookkeeping: it knows no device. Physical page 0 is never given out: it stands for "no page yet", and padding rows of
+a step write there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from pie_edge.errors import InvalidHandle, OutOfPages
 
+UNMAPPED = 0
+
 
 class PagePool:
-    """Reference-counted physical pages. A page is free when nobody holds it."""
+    """Reference-counted physical pages. ``reclaim(count)`` is asked to let go of cached pages before a taker is refused."""
 
     def __init__(self, total: int, page_size: int) -> None:
         self.total = total - 1
         self.page_size = page_size
+        self.reclaim: Callable[[int], None] = lambda count: None
+        self.forget: Callable[[int], None] = lambda handle: None
+        """Told of parked content that nobody holds any more."""
+        self._parked: dict[int, int] = {}
         self._counts = [0] * total
-        self._counts[0] = 1
+        self._counts[UNMAPPED] = 1
         self._free = list(range(total - 1, 0, -1))
 
     @property
@@ -31,6 +38,8 @@ class PagePool:
     def take(self, count: int, who: str) -> list[int]:
         """``count`` fresh pages with one holder each. Raises OutOfPages and takes none when there are too few."""
         if count > len(self._free):
+            self.reclaim(count - len(self._free))
+        if count > len(self._free):
             raise OutOfPages(
                 f"{who} asked for {count} KV pages of {self.page_size} tokens; {self.free} of {self.total} are free. "
                 "Ask for fewer tokens, drop a context, or raise kv_memory in the configuration"
@@ -42,10 +51,13 @@ class PagePool:
 
     def hold(self, pages: Iterable[int]) -> None:
         for page in pages:
-            self._counts[page] += 1
+            if page != UNMAPPED:
+                self._counts[page] += 1
 
     def release(self, pages: Iterable[int]) -> None:
         for page in pages:
+            if page == UNMAPPED:
+                continue
             self._counts[page] -= 1
             if self._counts[page] == 0:
                 self._free.append(page)
@@ -53,25 +65,88 @@ class PagePool:
                 raise AssertionError(f"page {page} was released more often than held")
 
 
-@dataclass(slots=True)
-class WorkingSet:
-    """The pages of one context, in order; ``written[i]`` has a bit per token of entry ``i`` that holds a key.
+    def park(self, entry: Entry, handle: int) -> int:
+        """The entry gives up its page; ``handle`` names its content from now on. The page it was on."""
+        page = entry.page
+        self.release([page])
+        entry.page, entry.parked = UNMAPPED, handle
+        self._parked[handle] = 1
+        return page
 
-    ``pending`` counts the calls that still use it; a ``retired`` one gives its pages back when the last of them ends.
+    def unpark(self, entry: Entry, page: int) -> None:
+        """The entry's content is on ``page`` again."""
+        self._let_go(entry)
+        entry.page = page
+
+    def share(self, entry: Entry) -> Entry:
+        """Another entry with the same content."""
+        self.hold([entry.page])
+        if entry.parked is not None:
+            self._parked[entry.parked] += 1
+        return Entry(entry.page, entry.written, entry.hidden, entry.parked)
+
+    def give_back(self, entries: Iterable[Entry]) -> None:
+        """The entries are no longer used."""
+        for entry in entries:
+            self.release([entry.page])
+            entry.page, entry.written = UNMAPPED, 0
+            self._let_go(entry)
+
+    def _let_go(self, entry: Entry) -> None:
+        handle, entry.parked = entry.parked, None
+        if handle is not None:
+            self._parked[handle] -= 1
+            if self._parked[handle] == 0:
+                del self._parked[handle]
+                self.forget(handle)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One place of a page table. ``written`` has a bit per token whose key is there, ``hidden`` one per masked token.
+
+    ``parked`` names the content while it is swapped out; then no physical page is held.
     """
 
-    pages: list[int]
-    written: list[int]
+    page: int = UNMAPPED
+    written: int = 0
+    hidden: int = 0
+    parked: int | None = None
+
+    @property
+    def visible(self) -> int:
+        return self.written & ~self.hidden
+
+
+@dataclass(slots=True, eq=False)
+class WorkingSet:
+    """The page table of one context, in order.
+
+    ``history`` is the tokens from the first on that are known to have made the keys, for as long as the context is
+    *plain*: nothing hidden, nothing moved, positions equal to places. Only plain contexts share prefixes. ``keys`` names
+    the whole pages of the history in the prefix index. ``pending`` counts the calls that still use it; a ``retired`` one
+    gives its pages back when the last of them ends. ``last_used`` orders contexts by their last call.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    history: list[int] = field(default_factory=list)
+    keys: list[bytes] = field(default_factory=list)
+    plain: bool = True
     pending: int = 0
     retired: bool = False
+    last_used: int = 0
 
     def capacity(self, page_size: int) -> int:
-        return len(self.pages) * page_size
+        return len(self.entries) * page_size
 
-    def visible(self, end: int, page_size: int) -> list[int]:
-        """Bits of the written tokens before ``end``, for the entries that reach it."""
-        entries = -(-end // page_size)
-        return [self.written[i] & span_bits(i, 0, end, page_size) for i in range(entries)]
+    def record(self, start: int, tokens: Sequence[int], page_size: int) -> None:
+        """``tokens`` are being written from place ``start`` on: what was known after it is no longer."""
+        if not self.plain or start > len(self.history):
+            self.plain = False
+            return
+        del self.history[start:]
+        del self.keys[start // page_size :]
+        self.history += tokens
 
 
 def span_bits(entry: int, start: int, end: int, page_size: int) -> int:
@@ -89,24 +164,23 @@ class Copy:
     target: int
 
 
-def make_writable(pool: PagePool, context: WorkingSet, start: int, end: int, who: str) -> tuple[Copy, ...]:
-    """Give the context pages of its own for tokens ``start … end`` (copy-on-write) and mark them written.
+def make_writable(pool: PagePool, writes: Iterable[tuple[Entry, int]], who: str) -> tuple[Copy, ...]:
+    """Give each entry a page of its own (mapped on first use, copied on write) and mark its bits written.
 
-    Raises OutOfPages and changes nothing when the pool can't supply the copies.
+    ``writes`` pairs an entry with the bits of the tokens to be written there. Raises OutOfPages and changes nothing when
+    the pool can't supply the pages.
     """
-    entries = range(start // pool.page_size, -(-end // pool.page_size))
-    shared = [entry for entry in entries if pool.holders(context.pages[entry]) > 1]
-    fresh = pool.take(len(shared), who)
+    wanted = list(writes)
+    needing = [(entry, bits) for entry, bits in wanted if entry.page == UNMAPPED or pool.holders(entry.page) > 1]
     copies = []
-    for entry, page in zip(shared, fresh, strict=True):
-        old = context.pages[entry]
+    for (entry, bits), page in zip(needing, pool.take(len(needing), who), strict=True):
         # A page that is written whole needs no copy of what it replaces.
-        if context.written[entry] & ~span_bits(entry, start, end, pool.page_size):
-            copies.append(Copy(old, page))
-        context.pages[entry] = page
-        pool.release([old])
-    for entry in entries:
-        context.written[entry] |= span_bits(entry, start, end, pool.page_size)
+        if entry.written & ~bits:
+            copies.append(Copy(entry.page, page))
+        pool.release([entry.page])
+        entry.page = page
+    for entry, bits in wanted:
+        entry.written |= bits
     return tuple(copies)
 
 
@@ -114,37 +188,34 @@ def retire(pool: PagePool, context: WorkingSet) -> None:
     """Its owner is done with it: give the pages back now, or when its last pending call ends."""
     context.retired = True
     if context.pending == 0:
-        pool.release(context.pages)
+        pool.give_back(context.entries)
 
 
 def end_call(pool: PagePool, context: WorkingSet) -> None:
     """A pending call has ended, well or not."""
     context.pending -= 1
     if context.retired and context.pending == 0:
-        pool.release(context.pages)
+        pool.give_back(context.entries)
 
 
-def fork(pool: PagePool, context: WorkingSet) -> WorkingSet:
-    """The same tokens on the same pages; whoever writes a shared page first gets a copy."""
-    pool.hold(context.pages)
-    return WorkingSet(list(context.pages), list(context.written))
+def fork(pool: PagePool, context: WorkingSet, first: int = 0, count: int | None = None) -> WorkingSet:
+    """The same tokens on the same pages, or those of ``count`` pages from ``first``; who writes a shared page gets a copy."""
+    copied = [pool.share(entry) for entry in context.entries[first : None if count is None else first + count]]
+    whole = first == 0
+    history = context.history[: len(copied) * pool.page_size] if whole else []
+    return WorkingSet(copied, history, context.keys[: len(copied)] if whole else [], context.plain and whole)
 
 
 def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None:
     """Give back ``count`` pages from entry ``first``; later entries move down and keep their positions."""
-    if first < 0 or count < 0 or first + count > len(context.pages):
+    if first < 0 or count < 0 or first + count > len(context.entries):
         raise InvalidHandle(
-            f"pages {first}…{first + count} were asked to be discarded; the working set has {len(context.pages)}"
+            f"pages {first}…{first + count} were asked to be discarded; the working set has {len(context.entries)}"
         )
     if context.pending:
-        raise InvalidHandle(
-            f"the working set is in use by {context.pending} passes; await them before discarding pages"
-        )
-    pool.release(context.pages[first : first + count])
-    del context.pages[first : first + count]
-    del context.written[first : first + count]
-
-
-def slots_of(pages: Sequence[int], start: int, end: int, page_size: int) -> list[int]:
-    """Physical slot (page · page size + offset) of each token ``start … end``."""
-    return [pages[i // page_size] * page_size + i % page_size for i in range(start, end)]
+        raise InvalidHandle(f"the working set is in use by {context.pending} passes; await them before discarding pages")
+    pool.give_back(context.entries[first : first + count])
+    del context.history[first * pool.page_size :]
+    del context.keys[first:]
+    context.plain = context.plain and not any(entry.written for entry in context.entries[first + count :])
+    del context.entries[first : first + count]

@@ -1,14 +1,18 @@
-"""Calls that wait: in order within a context, side by side across contexts."""
+"""Calls that wait: in order within a queue, side by side across queues."""
 
 from __future__ import annotations
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pie_edge.control.pages import WorkingSet
+from pie_edge.control.pages import Entry, WorkingSet, span_bits
 from pie_edge.sampling import Epilogue
+
+if TYPE_CHECKING:
+    from pie_edge.control.space import Space
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class ForwardCall:
     """A forward pass as an inferlet asks for it: write ``tokens`` at ``start … end`` of a working set, read rows out.
 
     ``rows`` are indices into ``tokens`` whose logits the epilogue sees; ``parameters`` are its host-supplied inputs, as
-    bytes in their own dtype, in the order of the wire form.
+    bytes in their own dtype, in the order of the wire form. ``positions`` default to the places ``start … end``.
     """
 
     working_set: int
@@ -35,36 +39,80 @@ class ForwardCall:
     rows: tuple[int, ...] = ()
     epilogue: str | None = None
     parameters: tuple[bytes, ...] = ()
+    positions: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a pass reads and writes: a page table, and the place (entry · page size + offset) of each row's key.
+
+    ``reach`` limits what may be seen of each entry, beside what is written and not hidden: ``None`` is all that lies
+    before the last row's place.
+    """
+
+    entries: tuple[Entry, ...]
+    places: tuple[int, ...]
+    positions: tuple[int, ...]
+    reach: tuple[int, ...] | None = None
+
+    def writes(self, first: int, count: int, page_size: int) -> list[tuple[Entry, int]]:
+        """The entries that rows ``first … first + count`` write, with the bits."""
+        bits: dict[int, int] = {}
+        for place in self.places[first : first + count]:
+            index, offset = divmod(place, page_size)
+            bits[index] = bits.get(index, 0) | 1 << offset
+        return [(self.entries[index], mask) for index, mask in bits.items()]
+
+    def table(self, end: int, page_size: int) -> tuple[Entry, ...]:
+        """The entries a slice needs whose last row's place is before ``end``."""
+        return self.entries if self.reach is not None else self.entries[: -(-end // page_size)]
+
+    def seen(self, index: int, end: int, page_size: int) -> int:
+        reach = span_bits(index, 0, end, page_size) if self.reach is None else self.reach[index]
+        return self.entries[index].visible & reach
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A call on its way: what it asked, for whom, and how many of its rows have been forwarded."""
+    """A call on its way: what it asks, for whom, and how many of its rows have been forwarded.
 
-    call: ForwardCall
-    owner: str
-    seed: int
-    context: WorkingSet
+    ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; while ``flying`` some are in a step on the device.
+    """
+
+    space: Space
+    queue: Hashable
+    tokens: tuple[int, ...]
+    rows: tuple[int, ...]
+    placement: Placement
+    context: WorkingSet | None
     epilogue: Epilogue | None
+    parameters: tuple[bytes, ...]
     future: Future[tuple[HostTensor, ...]]
     arrival: int
     done: int = 0
+    adopted: int | None = None
+    flying: bool = False
+    ended: bool = False
 
     @property
     def remaining(self) -> int:
-        return len(self.call.tokens) - self.done
+        return len(self.tokens) - self.done
 
     @property
     def unsplittable_from(self) -> int:
         """Rows from here on must share the last step: an epilogue sees all of its rows at once."""
-        return min(self.call.rows, default=len(self.call.tokens) - 1)
+        return min(self.rows, default=len(self.tokens) - 1)
+
+    def end(self, count: int) -> int:
+        """The place after the last of the next ``count`` rows."""
+        return max(self.placement.places[self.done : self.done + count]) + 1
 
 
 class Queues:
-    """One queue per working set. Only a queue's head may run; heads come in order of arrival."""
+    """Only a queue's head may run; heads come by priority, then in order of arrival."""
 
     def __init__(self) -> None:
-        self._queues: dict[int, deque[Work]] = {}
+        self._queues: dict[Hashable, deque[Work]] = {}
 
     def __len__(self) -> int:
         return sum(len(queue) for queue in self._queues.values())
@@ -74,15 +122,19 @@ class Queues:
             yield from queue
 
     def push(self, work: Work) -> None:
-        self._queues.setdefault(id(work.context), deque()).append(work)
+        self._queues.setdefault(work.queue, deque()).append(work)
 
     def heads(self) -> list[Work]:
-        return sorted((queue[0] for queue in self._queues.values()), key=lambda work: work.arrival)
+        """Those that may run now."""
+        waiting = [queue[0] for queue in self._queues.values() if not queue[0].flying]
+        return sorted(waiting, key=lambda work: (-work.space.priority_of(work.queue), work.arrival))
 
     def finish(self, work: Work) -> None:
         """Take a work out, wherever it stands in its queue."""
-        queue = self._queues.get(id(work.context), deque())
+        queue = self._queues.get(work.queue)
+        if queue is None:
+            return
         if work in queue:
             queue.remove(work)
         if not queue:
-            self._queues.pop(id(work.context), None)
+            del self._queues[work.queue]

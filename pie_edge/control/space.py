@@ -1,16 +1,16 @@
-"""An inferlet's address space: its working sets by virtual id, its seed, what it used. Nobody can name another's."""
+"""An inferlet's address space: its contexts by virtual id, its seed, what it used. Nobody can name another's."""
 
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from pie_edge.control import pages
-from pie_edge.control.pages import PagePool, WorkingSet
-from pie_edge.control.queue import ForwardCall, HostTensor
-from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle
+from pie_edge.control.pages import Entry, PagePool, WorkingSet
+from pie_edge.control.queue import ForwardCall, HostTensor, Placement
+from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
 
 
 @dataclass(slots=True)
@@ -20,8 +20,26 @@ class Usage:
     passes: int = 0
     forwarded_tokens: int = 0
     read_rows: int = 0
+    cached_tokens: int = 0
+    """Tokens that a shared prefix saved it from forwarding."""
+    parked_pages: int = 0
+    """Pages of it that went to host memory while it waited."""
+    restored_pages: int = 0
     first_result: float = 0.0
     last_result: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A checked pass, as the engine takes it."""
+
+    queue: Hashable
+    tokens: tuple[int, ...]
+    rows: tuple[int, ...]
+    placement: Placement
+    context: WorkingSet | None
+    epilogue: str | None
+    parameters: tuple[bytes, ...]
 
 
 class Submitter(Protocol):
@@ -31,90 +49,151 @@ class Submitter(Protocol):
     context_limit: int
     vocabulary: int
 
-    def enqueue(self, space: Space, context: WorkingSet, call: ForwardCall) -> Future[tuple[HostTensor, ...]]: ...
+    def enqueue(self, space: Space, request: Request) -> Future[tuple[HostTensor, ...]]: ...
 
 
 @dataclass(eq=False)
 class Space:
-    """Virtual ids count up from 1 and are never used again, so a stale one is always noticed."""
+    """Virtual ids count up from 1 and are never used again, so a stale one is always noticed.
+
+    ``waiting`` counts its calls that the engine hasn't answered.
+    """
 
     name: str
     seed: int
+    number: int
     engine: Submitter
-    on_close: Callable[[Space], None]
+    on_close: Callable[[Space, PieError], None]
     usage: Usage = field(default_factory=Usage)
     closed: bool = False
+    waiting: int = 0
+    _ended: PieError | None = None
     _sets: dict[int, WorkingSet] = field(default_factory=dict)
+    _priorities: dict[Hashable, int] = field(default_factory=dict)
     _next: int = 1
 
     def create_working_set(self, tokens: int) -> int:
-        """Room for ``tokens`` tokens, in whole pages. Raises ContextOverflow or OutOfPages."""
+        """Room for ``tokens`` tokens, in whole pages; a page is taken when it is first written.
+
+        Raises ContextOverflow or, for more than there could ever be, OutOfPages.
+        """
         self._check_open()
         if tokens < 0:
             raise InvalidHandle(f"{self.name} asked for a working set of {tokens} tokens; ask for 0 or more")
         self._check_context(tokens)
-        return self._add(self._fresh(-(-tokens // self.engine.pool.page_size), WorkingSet([], [])))
+        context = WorkingSet()
+        self._grow(context, -(-tokens // self.engine.pool.page_size))
+        return self.add(context)
 
     def reserve(self, working_set: int, count: int) -> None:
-        """Add ``count`` pages at the end."""
-        context = self._find(working_set)
+        """Add room for ``count`` pages at the end."""
+        context = self.find(working_set)
         if count < 0:
             raise InvalidHandle(f"{self.name} asked to reserve {count} pages; ask for 0 or more")
-        page_size = self.engine.pool.page_size
-        self._check_context(context.capacity(page_size) + (count - 1) * page_size + 1 if count else 0)
-        self._fresh(count, context)
+        size = self.engine.pool.page_size
+        self._check_context(context.capacity(size) + (count - 1) * size + 1 if count else 0)
+        self._grow(context, count)
 
     def capacity(self, working_set: int) -> int:
         """Tokens it has room for."""
-        return self._find(working_set).capacity(self.engine.pool.page_size)
+        return self.find(working_set).capacity(self.engine.pool.page_size)
 
     def fork(self, working_set: int) -> int:
         """A copy that shares its pages until one of the two writes them."""
-        return self._add(pages.fork(self.engine.pool, self._find(working_set)))
+        return self.add(pages.fork(self.engine.pool, self.find(working_set)))
+
+    def slice(self, working_set: int, first_page: int, count: int) -> int:
+        """A fork of ``count`` pages from ``first_page``; its tokens keep their positions."""
+        context = self.find(working_set)
+        if first_page < 0 or count < 0 or first_page + count > len(context.entries):
+            raise InvalidHandle(
+                f"{self.name} asked for pages {first_page}…{first_page + count} of a working set of {len(context.entries)}"
+            )
+        return self.add(pages.fork(self.engine.pool, context, first_page, count))
 
     def discard(self, working_set: int, first_page: int, count: int) -> None:
-        pages.discard(self.engine.pool, self._find(working_set), first_page, count)
+        pages.discard(self.engine.pool, self.find(working_set), first_page, count)
+
+    def hide(self, working_set: int, start: int, hidden: tuple[bool, ...]) -> None:
+        """Mask (True) or unmask the tokens from ``start`` on, for later passes of this working set alone."""
+        context, size = self.find(working_set), self.engine.pool.page_size
+        if start < 0 or start + len(hidden) > context.capacity(size):
+            raise InvalidHandle(
+                f"{self.name} masks tokens {start}…{start + len(hidden)}; its working set has room for {context.capacity(size)}"
+            )
+        for place, hide in enumerate(hidden, start):
+            entry, bit = context.entries[place // size], 1 << place % size
+            entry.hidden = entry.hidden | bit if hide else entry.hidden & ~bit
+        context.plain = False
 
     def drop(self, working_set: int) -> None:
         """Give its pages back. Work that is already under way keeps them until it ends."""
-        pages.retire(self.engine.pool, self._find(working_set))
+        pages.retire(self.engine.pool, self.find(working_set))
         del self._sets[working_set]
 
     def submit(self, call: ForwardCall) -> Future[tuple[HostTensor, ...]]:
         """Enqueue a pass behind the earlier ones on its working set. Bad arguments raise at once."""
-        context = self._find(call.working_set)
+        context = self.find(call.working_set)
         self._check_call(call, context)
-        return self.engine.enqueue(self, context, call)
+        places = tuple(range(call.start, call.end))
+        placement = Placement(tuple(context.entries), places, call.positions or places)
+        request = Request(id(context), call.tokens, call.rows, placement, context, call.epilogue, call.parameters)
+        return self.engine.enqueue(self, request)
+
+    def set_priority(self, queue: Hashable, priority: int) -> None:
+        self._priorities[queue] = priority
+
+    def priority_of(self, queue: Hashable) -> int:
+        return self._priorities.get(queue, 0)
+
+    def contexts(self) -> Iterator[WorkingSet]:
+        yield from self._sets.values()
+
+    def entries(self) -> Iterator[Entry]:
+        """All of its page-table entries."""
+        for context in self.contexts():
+            yield from context.entries
 
     def close(self) -> None:
         """Release everything; passes still waiting end with InferletCancelled."""
+        self.end(InferletCancelled(f"{self.name} ended before its pass ran"))
+
+    def end(self, reason: PieError) -> None:
+        """Release everything; passes still waiting, and whatever is asked later, end with ``reason``."""
         if self.closed:
             return
         self.closed = True
-        self.on_close(self)
+        self._ended = reason
+        self.on_close(self, reason)
         for context in self._sets.values():
             pages.retire(self.engine.pool, context)
         self._sets.clear()
 
-    def _add(self, context: WorkingSet) -> int:
+    def add(self, context: WorkingSet) -> int:
         handle, self._next = self._next, self._next + 1
         self._sets[handle] = context
         return handle
 
-    def _fresh(self, count: int, context: WorkingSet) -> WorkingSet:
-        context.pages += self.engine.pool.take(count, self.name)
-        context.written += [0] * count
-        return context
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise InferletCancelled(f"{self.name} has ended; nothing more can be asked in its name")
-
-    def _find(self, working_set: int) -> WorkingSet:
+    def find(self, working_set: int) -> WorkingSet:
         self._check_open()
         if working_set not in self._sets:
             raise InvalidHandle(f"{self.name} has no working set {working_set}; it was dropped or never made")
         return self._sets[working_set]
+
+    def _grow(self, context: WorkingSet, count: int) -> None:
+        pool = self.engine.pool
+        if len(context.entries) + count > pool.total:
+            raise OutOfPages(
+                f"{self.name} asked for {len(context.entries) + count} KV pages of {pool.page_size} tokens; there are "
+                f"{pool.total} in all. Ask for fewer tokens, or raise kv_memory in the configuration"
+            )
+        context.entries += (Entry() for _ in range(count))
+
+    def _check_open(self) -> None:
+        if isinstance(self._ended, OutOfPages):
+            raise self._ended
+        if self.closed:
+            raise InferletCancelled(f"{self.name} has ended; nothing more can be asked in its name")
 
     def _check_context(self, tokens: int) -> None:
         if tokens > self.engine.context_limit:
@@ -136,13 +215,29 @@ class Space:
             raise ContextOverflow(
                 f"{self.name} writes tokens up to {call.end}; its working set has room for {room}. Reserve more pages"
             )
-        wrong = [token for token in call.tokens if not 0 <= token < self.engine.vocabulary]
+        self.check_tokens(call.tokens)
+        self.check_rows(call.rows, count)
+        self._check_positions(call)
+
+    def check_tokens(self, tokens: tuple[int, ...]) -> None:
+        wrong = [token for token in tokens if not 0 <= token < self.engine.vocabulary]
         if wrong:
             raise InvalidHandle(
                 f"{self.name} embedded token {wrong[0]}; the vocabulary has ids 0…{self.engine.vocabulary - 1}"
             )
-        outside = [row for row in call.rows if not 0 <= row < count]
-        if outside or list(call.rows) != sorted(set(call.rows)):
+
+    def check_rows(self, rows: tuple[int, ...], count: int) -> None:
+        outside = [row for row in rows if not 0 <= row < count]
+        if outside or list(rows) != sorted(set(rows)):
+            raise InvalidHandle(f"{self.name} reads rows {list(rows)} of {count}; give distinct ones in rising order")
+
+    def _check_positions(self, call: ForwardCall) -> None:
+        if call.positions is None:
+            return
+        if len(call.positions) != len(call.tokens):
             raise InvalidHandle(
-                f"{self.name} reads rows {list(call.rows)} of {count}; give distinct ones in rising order"
+                f"{self.name} gave {len(call.positions)} positions for {len(call.tokens)} tokens; give one for each"
             )
+        self._check_context(max(call.positions) + 1)
+        if min(call.positions) < 0:
+            raise InvalidHandle(f"{self.name} gave position {min(call.positions)}; positions start at 0")

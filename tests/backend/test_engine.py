@@ -42,6 +42,28 @@ async def engine_on(backend: ReferenceBackend, **settings: Any) -> AsyncIterator
         await engine.close()
 
 
+def nothing_held(engine: Engine) -> bool:
+    return engine.pool.free + engine.prefixes.reclaimable == engine.pool.total
+
+
+class DictSpill:
+    """A disk."""
+
+    def __init__(self) -> None:
+        self.contents: dict[int, bytes] = {}
+        self.written = 0
+
+    def put(self, handle: int, content: bytes) -> None:
+        self.contents[handle] = content
+        self.written += 1
+
+    def get(self, handle: int) -> bytes:
+        return self.contents[handle]
+
+    def drop(self, handle: int) -> None:
+        del self.contents[handle]
+
+
 async def next_token(space: Space, context: int, tokens: list[int], start: int) -> int:
     call = ForwardCall(context, tuple(tokens), start, start + len(tokens), (len(tokens) - 1,), ARGMAX)
     (best,) = await space.submit(call)
@@ -96,7 +118,7 @@ def test_a_fork_continues_from_the_shared_tokens_and_neither_disturbs_the_other(
             assert [await next_token(space, context, [4], 7)] == expected([*prompt, 1, 2, 4], 1)
             assert any(name.startswith("copy-pages") for name in engine._device._backend.runs)  # type: ignore[attr-defined]
             space.close()
-            assert engine.pool.free == engine.pool.total
+            assert nothing_held(engine)
 
     run(test)
 
@@ -143,6 +165,8 @@ BAD_CALLS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"working_set": 99}, InvalidHandle, "no working set 99"),
     ({"tokens": ()}, InvalidHandle, "without tokens"),
     ({"end": 5}, InvalidHandle, "embedded 3 tokens for the places 0…5"),
+    ({"positions": (1, 2)}, InvalidHandle, "2 positions for 3 tokens"),
+    ({"positions": (254, 255, 256)}, ContextOverflow, "limit is 256"),
     ({"start": 14, "end": 17}, ContextOverflow, "room for 16"),
     ({"start": 254, "end": 257}, ContextOverflow, "limit is 256"),
     ({"tokens": (1, 2, 64)}, InvalidHandle, "token 64.*ids 0…63"),
@@ -175,39 +199,158 @@ def test_a_bad_call_is_refused_by_name_and_harms_nothing(
                 await space.submit(ForwardCall(**(fields | change)))
             assert await greedy(space, [3], 1) == expected([3], 1)
             space.close()
-            assert engine.pool.free == engine.pool.total
+            assert nothing_held(engine)
 
     run(test)
 
 
-def test_exhausted_pages_are_refused_with_the_counts_and_come_back() -> None:
+PAGE_BYTES = 2 * SPEC.layers * SPEC.kv_heads * SPEC.head_dim * 8 * 4
+
+
+def test_more_pages_than_there_are_is_refused_at_once() -> None:
     async def test() -> None:
-        page_bytes = 2 * SPEC.layers * SPEC.kv_heads * SPEC.head_dim * 8 * 4
-        async with engine_on(ReferenceBackend(), kv_memory=4 * page_bytes) as engine:
-            first, second = engine.open_space("first", 0), engine.open_space("second", 0)
-            first.create_working_set(24)
-            with pytest.raises(OutOfPages, match="second asked for 2 KV pages of 8 tokens; 1 of 4 are free"):
-                second.create_working_set(16)
-            first.close()
-            assert await greedy(second, [1, 2, 3], 3) == expected([1, 2, 3], 3)
+        async with engine_on(ReferenceBackend(), kv_memory=4 * PAGE_BYTES) as engine:
+            space = engine.open_space("greedy", 0)
+            context = space.create_working_set(32)
+            with pytest.raises(OutOfPages, match="greedy asked for 5 KV pages of 8 tokens; there are 4 in all"):
+                space.create_working_set(40)
+            with pytest.raises(OutOfPages, match="5 KV pages"):
+                space.reserve(context, 1)
+            assert await greedy(space, [1, 2, 3], 3) == expected([1, 2, 3], 3)
 
     run(test)
 
 
-def test_copy_on_write_without_a_free_page_fails_that_call_alone() -> None:
+def test_equal_beginnings_are_forwarded_once_and_counted() -> None:
     async def test() -> None:
-        page_bytes = 2 * SPEC.layers * SPEC.kv_heads * SPEC.head_dim * 8 * 4
-        async with engine_on(ReferenceBackend(), kv_memory=2 * page_bytes) as engine:
-            space = engine.open_space("tight", 0)
-            context = space.create_working_set(8)
-            other = space.create_working_set(8)
-            await next_token(space, context, [1, 2, 3], 0)
-            branch = space.fork(context)
+        async with engine_on(ReferenceBackend()) as engine:
+            prompt = [*range(30), 7]
+            first, second, third = (engine.open_space(name, 0) for name in ("first", "second", "third"))
+            assert await greedy(first, prompt, 4) == expected(prompt, 4)
+            assert await greedy(second, prompt, 4) == expected(prompt, 4)
+            other = [*range(20), 50, 51]
+            assert await greedy(third, other, 4) == expected(other, 4)
+            assert (first.usage.cached_tokens, second.usage.cached_tokens, third.usage.cached_tokens) == (0, 24, 16)
+            assert second.usage.forwarded_tokens == first.usage.forwarded_tokens - 24
+
+    run(test)
+
+
+def test_a_prompt_found_whole_still_computes_the_rows_it_reads() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            prompt = list(range(24))
+            one, two = engine.open_space("one", 0), engine.open_space("two", 0)
+            assert await greedy(one, prompt, 2) == await greedy(two, prompt, 2) == expected(prompt, 2)
+            assert two.usage.cached_tokens == 16
+
+    run(test)
+
+
+def test_a_masked_or_moved_context_is_never_shared() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            odd, plain = engine.open_space("odd", 0), engine.open_space("plain", 0)
+            context = odd.create_working_set(32)
+            await odd.submit(ForwardCall(context, tuple(range(8)), 0, 8))
+            odd.hide(context, 2, (True, True))
+            masked = await next_token(odd, context, list(range(8, 20)), 8)
+            moved = odd.create_working_set(32)
+            await odd.submit(ForwardCall(moved, tuple(range(20)), 0, 20, positions=tuple(range(5, 25))))
+            assert await greedy(plain, list(range(20)), 2) == expected(list(range(20)), 2)
+            assert plain.usage.cached_tokens == 8
+            odd.hide(context, 2, (False, False))
+            assert masked in range(64)
+
+    run(test)
+
+
+def test_cached_prefixes_make_room_before_anybody_is_disturbed() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend(), kv_memory=4 * PAGE_BYTES) as engine:
+            for start in range(5):
+                prompt = [start, *range(16)]
+                space = engine.open_space(f"s{start}", 0)
+                assert await greedy(space, prompt, 3) == expected(prompt, 3)
+                space.close()
+            assert engine.prefixes.evictions > 0
+            assert engine.residency.pressure.parked == engine.residency.pressure.ended == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize("park_memory", [1 << 20, 0], ids=["host", "disk"])
+def test_waiting_contexts_are_parked_and_come_back_as_they_were(park_memory: int) -> None:
+    async def test() -> None:
+        spill = DictSpill()
+        backend = ReferenceBackend()
+        async with engine_on(backend, spill=spill, kv_memory=6 * PAGE_BYTES, park_memory=park_memory) as engine:
+            spaces = [engine.open_space(f"s{i}", 0) for i in range(4)]
+            prompts = [[i * 3 + 1, *range(i, i + 18)] for i in range(4)]
+            contexts = [space.create_working_set(32) for space in spaces]
+            answers: list[list[int]] = [[] for _ in spaces]
+            for turn in range(6):
+                for i, space in enumerate(spaces):
+                    pending = prompts[i] if turn == 0 else answers[i][-1:]
+                    seen = 0 if turn == 0 else len(prompts[i]) + turn - 1
+                    answers[i].append(await next_token(space, contexts[i], pending, seen))
+            assert answers == [expected(prompt, 6) for prompt in prompts]
+            pressure = engine.residency.pressure
+            assert pressure.parked >= pressure.restored > 0
+            assert pressure.ended == 0
+            assert sum(space.usage.parked_pages for space in spaces) == pressure.parked
+            assert bool(spill.written) == (park_memory == 0)
+            for space in spaces:
+                space.close()
+            assert nothing_held(engine)
+            await greedy(engine.open_space("after", 0), [1], 1)
+            assert not spill.contents
+            assert engine.parking.nbytes == 0
+
+    run(test)
+
+
+def test_when_nobody_can_wait_the_newest_ends_and_the_others_finish_as_alone() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend(), kv_memory=5 * PAGE_BYTES) as engine:
+            prompts = [[i, *range(20, 26)] for i in range(3)]
+            spaces = [engine.open_space(f"s{i}", 0) for i in range(3)]
+            runs = [asyncio.ensure_future(greedy(s, p, 12)) for s, p in zip(spaces, prompts, strict=True)]
+            outcomes = await asyncio.gather(*runs, return_exceptions=True)
+            assert outcomes[:2] == [expected(prompt, 12) for prompt in prompts[:2]]
+            assert isinstance(outcomes[2], OutOfPages)
+            assert "s2 was ended: all 5 KV pages of 8 tokens are in use and it started last" in str(outcomes[2])
             with pytest.raises(OutOfPages):
-                await next_token(space, branch, [4], 3)
-            assert [await next_token(space, other, [5], 0)] == expected([5], 1)
-            space.drop(context)
+                spaces[2].create_working_set(1)
+            assert engine.residency.pressure.ended == 1
+
+    run(test)
+
+
+def test_copy_on_write_without_a_free_page_parks_the_idle_sibling() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend(), kv_memory=2 * PAGE_BYTES) as engine:
+            space = engine.open_space("tight", 0)
+            context, other = space.create_working_set(8), space.create_working_set(8)
+            await next_token(space, context, [1, 2, 3], 0)
+            await next_token(space, other, [5], 0)
+            branch = space.fork(context)
             assert [await next_token(space, branch, [4], 3)] == expected([1, 2, 3, 4], 1)
+            assert [await next_token(space, other, [6], 1)] == expected([5, 6], 1)
+            assert [await next_token(space, context, [9], 3)] == expected([1, 2, 3, 9], 1)
+            assert [await next_token(space, branch, [7], 4)] == expected([1, 2, 3, 4, 7], 1)
+
+    run(test)
+
+
+def test_passes_without_common_pages_share_steps_and_a_second_step_waits_behind_the_first() -> None:
+    async def test() -> None:
+        backend = ReferenceBackend()
+        async with engine_on(backend, sequences=2) as engine:
+            spaces = [engine.open_space(f"s{i}", 0) for i in range(4)]
+            answers = await asyncio.gather(*(greedy(s, [i + 1], 5) for i, s in enumerate(spaces)))
+            assert answers == [expected([i + 1], 5) for i in range(4)]
+            assert engine.statistics.largest_step == 2
 
     run(test)
 
@@ -223,7 +366,7 @@ def test_closing_a_space_cancels_its_waiting_passes_and_returns_its_pages() -> N
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             assert {type(outcome) for outcome in outcomes} <= {tuple, InferletCancelled}
             assert isinstance(outcomes[-1], InferletCancelled)
-            while engine.pool.free != engine.pool.total:
+            while not nothing_held(engine):
                 await asyncio.sleep(0.001)
             with pytest.raises(InferletCancelled, match="gone has ended"):
                 space.create_working_set(1)
@@ -255,7 +398,7 @@ def test_a_lost_device_reaches_every_call_of_the_step_and_the_engine_goes_on() -
             assert [type(outcome) for outcome in outcomes] == [DeviceLost] * 3
             assert await greedy(space, [1], 1) == expected([1], 1)
             space.close()
-            assert engine.pool.free == engine.pool.total
+            assert nothing_held(engine)
 
     run(test)
 

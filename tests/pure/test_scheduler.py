@@ -8,28 +8,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_edge.control.batch import bucket_for, build
-from pie_edge.control.pages import WorkingSet, span_bits
-from pie_edge.control.queue import ForwardCall, Queues, Work
+from pie_edge.control.pages import Entry, WorkingSet, span_bits
+from pie_edge.control.queue import Placement, Queues, Work
 from pie_edge.control.scheduler import Budget, pick
+from pie_edge.control.space import Space
 from pie_edge.program.step import Bucket, StepLayout
 
 PAGE = 8
-BUDGET = Budget(rows=32, sequences=4, sampled=4, entries=40)
+BUDGET = Budget(rows=32, sequences=4, sampled=4, entries=40, shared_rows=16)
+SPACE = Space("test", 7 << 32 | 5, 1, cast(Any, None), cast(Any, None))
 
 
 def work(tokens: int, *, start: int = 0, rows: tuple[int, ...] | None = None, arrival: int = 0, first: int = 1) -> Work:
     end = start + tokens
-    pages = list(range(first, first + -(-end // PAGE)))
-    context = WorkingSet(pages, [span_bits(i, 0, end, PAGE) for i in range(len(pages))])
-    call = ForwardCall(1, tuple(range(tokens)), start, end, (tokens - 1,) if rows is None else rows)
-    return Work(call, "test", 7 << 32 | 5, context, None, cast(Any, None), arrival)
+    entries = [Entry(first + i, span_bits(i, 0, end, PAGE)) for i in range(-(-end // PAGE))]
+    context, places = WorkingSet(entries), tuple(range(start, end))
+    return Work(
+        space=SPACE,
+        queue=id(context),
+        tokens=tuple(range(tokens)),
+        rows=(tokens - 1,) if rows is None else rows,
+        placement=Placement(tuple(entries), places, places),
+        context=context,
+        epilogue=None,
+        parameters=(),
+        future=cast(Any, None),
+        arrival=arrival,
+    )
 
 
 def test_single_tokens_go_before_prompts_and_prompts_fill_the_rest() -> None:
     prompt, decode = work(100, arrival=0), work(1, start=20, arrival=1)
     first, second = pick([prompt, decode], BUDGET, PAGE)
     assert (first.work, first.count) == (decode, 1)
-    assert (second.work, second.first, second.count, second.last) == (prompt, 0, 31, False)
+    assert (second.work, second.first, second.count, second.last) == (prompt, 0, 15, False)
 
 
 def test_a_prompt_alone_gets_the_whole_step_and_ends_exactly() -> None:
@@ -48,7 +60,7 @@ def test_rows_of_one_epilogue_stay_in_one_step() -> None:
     (lone,) = pick([verify], BUDGET, PAGE)
     assert lone.count == 32
     verify.done = 32
-    tight = Budget(rows=6, sequences=4, sampled=8, entries=40)
+    tight = Budget(rows=6, sequences=4, sampled=8, entries=40, shared_rows=6)
     parts = pick([verify, decode, work(1, start=4)], tight, PAGE)
     # 8 rows remain, of which the last 4 belong together; 4 rows are left beside the two decodes.
     assert [(p.work.remaining, p.count) for p in parts] == [(1, 1), (1, 1), (8, 4)]
@@ -56,9 +68,9 @@ def test_rows_of_one_epilogue_stay_in_one_step() -> None:
 
 def test_every_limit_of_a_step_is_kept() -> None:
     many = [work(1, start=PAGE * i, arrival=i) for i in range(12)]
-    parts = pick(many, Budget(rows=32, sequences=8, sampled=5, entries=100), PAGE)
+    parts = pick(many, Budget(rows=32, sequences=8, sampled=5, entries=100, shared_rows=32), PAGE)
     assert len(parts) == 5
-    parts = pick(many, Budget(rows=32, sequences=8, sampled=32, entries=6), PAGE)
+    parts = pick(many, Budget(rows=32, sequences=8, sampled=32, entries=6, shared_rows=32), PAGE)
     assert sum(-(-p.end // PAGE) for p in parts) <= 6
 
 
@@ -78,7 +90,7 @@ def test_whatever_waits_the_oldest_advances_in_a_bounded_number_of_steps(waiting
         assert parts
         assert sum(p.count for p in parts) <= BUDGET.rows
         assert len(parts) <= BUDGET.sequences
-        assert sum(len(p.work.call.rows) for p in parts if p.last) <= BUDGET.sampled
+        assert sum(len(p.work.rows) for p in parts if p.last) <= BUDGET.sampled
         for part in parts:
             part.work.done += part.count
         waiting = [w for w in waiting if w.remaining]
@@ -126,7 +138,7 @@ def test_a_bucket_holds_what_it_was_chosen_for(rows: int, sequences: int, sample
 def test_calls_on_one_context_keep_their_order_and_others_overtake() -> None:
     queues = Queues()
     first, second, other = work(1, arrival=0), work(1, arrival=1), work(1, arrival=2)
-    second.context = first.context
+    second.queue = first.queue
     for item in (first, second, other):
         queues.push(item)
     assert queues.heads() == [first, other]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,11 @@ class ReferenceBackend:
     def write(self, buffer: HostBuffer, data: bytes | memoryview, offset: int = 0) -> None:
         raw = np.frombuffer(data, np.uint8)
         buffer.data[offset : offset + len(raw)] = raw
+
+    def download(self, spans: Sequence[tuple[HostBuffer, int, int]]) -> dict[str, Any]:
+        self.runs.append("download")
+        parts = [buffer.data[offset : offset + nbytes].copy() for buffer, offset, nbytes in spans]
+        return {"outputs": {str(index): part for index, part in enumerate(parts)}}
 
     async def load(self, value: Value, source: WeightSource) -> Any:
         rows = value.shape[0] if len(value.shape) == 2 else 1

@@ -12,6 +12,7 @@ import numpy as np
 from pie_edge.backend import Backend
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.parking import Spill
 from pie_edge.model import llama
 from pie_edge.model.llama import LlamaSpec
 from pie_edge.program.encodings import Dense, DType
@@ -77,8 +78,8 @@ def random_weights(spec: LlamaSpec = SPEC, seed: int = 0) -> dict[str, Any]:
     return found
 
 
-async def open_tiny(backend: Backend, **settings: Any) -> Engine:
+async def open_tiny(backend: Backend, spill: Spill | None = None, **settings: Any) -> Engine:
     facts = ModelFacts("tiny", "llama", SPEC.vocabulary, SPEC.context, PAGE)
     weights = {name: (Dense(DType.F32), ArrayWeight(values)) for name, values in random_weights().items()}
     chosen = DeviceSettings(**({"page_size": PAGE, "kv_memory": 1 << 20, "rows": 32, "sequences": 8} | settings))
-    return await Engine.open(facts, SPEC, llama, weights, backend, chosen)
+    return await Engine.open(facts, SPEC, llama, weights, backend, chosen, spill=spill)

@@ -1,0 +1,103 @@
+"""The prefix index: pages whose keys follow from known tokens, shared by whoever starts with the same ones.
+
+A page's key is a hash chain over its tokens and all tokens before it, so equal keys mean equal prefixes. The index holds
+a reference of its own to each page; what only it holds can be evicted, least recently used first, ends of chains before
+their beginnings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from pie_edge.control.pages import UNMAPPED, PagePool, WorkingSet
+
+Key = bytes
+ROOT: Key = b""
+
+
+def chain(parent: Key, tokens: Sequence[int]) -> Key:
+    """The key of the page that holds ``tokens`` after the prefix ``parent``."""
+    return hashlib.blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
+
+
+class PrefixIndex:
+    """``evictions`` counts pages it gave up under pressure."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self.evictions = 0
+        self._pool = pool
+        self._pages: OrderedDict[Key, int] = OrderedDict()
+        self._names: dict[int, Key] = {}
+        pool.reclaim = self.evict
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    @property
+    def reclaimable(self) -> int:
+        return sum(self._pool.holders(page) == 1 for page in self._pages.values())
+
+    def match(self, context: WorkingSet, tokens: Sequence[int]) -> list[int]:
+        """Pages that hold the longest prefix of ``tokens`` in whole pages, after the context's history (whole pages too).
+
+        They belong to the index until the caller holds them.
+        """
+        size = self._pool.page_size
+        if not context.plain or len(context.history) % size:
+            return []
+        key = self._keys(context)[-1] if context.history else ROOT
+        keys = []
+        for first in range(0, len(tokens) - size + 1, size):
+            key = chain(key, tokens[first : first + size])
+            if key not in self._pages:
+                break
+            keys.append(key)
+        self._touch(keys)
+        return [self._pages[used] for used in keys]
+
+    def insert(self, context: WorkingSet) -> None:
+        """Remember the context's pages that hold its history whole."""
+        if not context.plain or len(context.keys) == len(context.history) // self._pool.page_size:
+            return
+        keys = self._keys(context)
+        for key, entry in zip(keys, context.entries, strict=False):
+            if key not in self._pages and entry.page != UNMAPPED:
+                self._pages[key] = entry.page
+                self._names[entry.page] = key
+                self._pool.hold([entry.page])
+        self._touch(keys)
+
+    def evict(self, count: int) -> None:
+        """Let go of up to ``count`` pages that nobody else holds."""
+        idle = [key for key, page in self._pages.items() if self._pool.holders(page) == 1]
+        for key in idle[:count]:
+            self.remove(self._pages[key])
+            self.evictions += 1
+
+    def others(self, page: int) -> int:
+        """How many hold the page beside the index."""
+        return self._pool.holders(page) - (page in self._names)
+
+    def remove(self, page: int) -> None:
+        """No longer share the page, if it is."""
+        key = self._names.pop(page, None)
+        if key is not None:
+            del self._pages[key]
+            self._pool.release([page])
+
+    def _keys(self, context: WorkingSet) -> list[Key]:
+        """The chain of the history's whole pages, computed as far as it grew."""
+        size = self._pool.page_size
+        for first in range(len(context.keys) * size, len(context.history) - size + 1, size):
+            parent = context.keys[-1] if context.keys else ROOT
+            context.keys.append(chain(parent, context.history[first : first + size]))
+        return context.keys
+
+    def _touch(self, keys: Sequence[Key]) -> None:
+        """Used now. The end of a chain becomes the older one, so that eviction shortens chains from their ends."""
+        for key in reversed(keys):
+            if key in self._pages:
+                self._pages.move_to_end(key)

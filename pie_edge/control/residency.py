@@ -1,0 +1,131 @@
+"""Which content is on the device: claims of pages for a step, prefixes found, and who makes room when pages run out.
+
+The order when the pool is empty: cached prefixes nobody uses, then the pages of inferlets that wait for something else
+than the engine (they are parked in host memory), last the most recently started inferlet as a whole. Pure: the engine
+moves the bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pie_edge.control.pages import UNMAPPED, Copy, Entry, PagePool, make_writable
+from pie_edge.control.prefix import PrefixIndex
+from pie_edge.control.queue import Work
+from pie_edge.control.scheduler import Slice
+from pie_edge.control.space import Space
+from pie_edge.errors import OutOfPages
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Content that goes to or comes from host memory: the store's handle, and the page it leaves or enters."""
+
+    handle: int
+    page: int
+
+
+@dataclass(slots=True)
+class Pressure:
+    """Counts of what pages running out has cost. ``parked`` and ``restored`` are pages."""
+
+    parked: int = 0
+    restored: int = 0
+    ended: int = 0
+
+
+class Residency:
+    def __init__(self, pool: PagePool, index: PrefixIndex) -> None:
+        self.pool = pool
+        self.index = index
+        self.pressure = Pressure()
+        self._handles = itertools.count(1)
+
+    def adopt(self, work: Work) -> int:
+        """Before a work's first rows run: map pages that already hold its first tokens. How many tokens that saves."""
+        size = self.pool.page_size
+        context, start = work.context, work.placement.places[0]
+        if context is None or start % size or start != len(context.history):
+            return 0
+        # The rows to be read out must be computed, and at least one row is.
+        limit = min(work.unsplittable_from, len(work.tokens) - 1)
+        pages = self.index.match(context, work.tokens[:limit])
+        entries = work.placement.entries[start // size : start // size + len(pages)]
+        if not pages or any(entry.written or entry.parked is not None for entry in entries):
+            return 0
+        saved = len(pages) * size
+        self.pool.hold(pages)
+        for entry, page in zip(entries, pages, strict=True):
+            self.pool.release([entry.page])
+            entry.page, entry.written = page, (1 << size) - 1
+        context.record(start, work.tokens[:saved], size)
+        return saved
+
+    def claim(self, part: Slice) -> tuple[Copy, ...]:
+        """Give the slice pages of its own to write. Raises OutOfPages, having changed nothing."""
+        work, size = part.work, self.pool.page_size
+        writes = work.placement.writes(part.first, part.count, size)
+        copies = make_writable(self.pool, writes, work.space.name)
+        if work.context is not None:
+            start = work.placement.places[part.first]
+            if work.placement.positions[part.first] != start:
+                work.context.plain = False
+            work.context.record(start, work.tokens[part.first : part.first + part.count], size)
+        return copies
+
+    def parked(self, part: Slice) -> list[Entry]:
+        """The entries of a slice whose content is in host memory."""
+        return [entry for entry in part.work.placement.table(part.end, self.pool.page_size) if entry.parked is not None]
+
+    def restore(self, entries: Iterable[Entry], who: str) -> list[Move]:
+        """Give parked entries pages again. Raises OutOfPages, having changed nothing."""
+        wanted = list(entries)
+        moves = []
+        for entry, page in zip(wanted, self.pool.take(len(wanted), who), strict=True):
+            assert entry.parked is not None
+            moves.append(Move(entry.parked, page))
+            self.pool.unpark(entry, page)
+        self.pressure.restored += len(moves)
+        return moves
+
+    def park(self, requester: Space, spaces: Iterable[Space]) -> list[Move]:
+        """Take its pages from the context that was idle longest, another inferlet's first; none if all are in use.
+
+        Their content must be saved before anything else runs.
+        """
+        idle = [
+            (space is requester, context.last_used, space, context)
+            for space in spaces
+            for context in space.contexts()
+            if context.pending == 0 and any(map(self._own, context.entries))
+        ]
+        if not idle:
+            return []
+        *_, space, context = min(idle, key=lambda found: found[:2])
+        moves = []
+        for entry in filter(self._own, context.entries):
+            self.index.remove(entry.page)
+            handle = next(self._handles)
+            moves.append(Move(handle, self.pool.park(entry, handle)))
+        self.pressure.parked += len(moves)
+        space.usage.parked_pages += len(moves)
+        return moves
+
+    def newest(self, spaces: Iterable[Space]) -> Space | None:
+        """The most recently started space that holds or wants pages."""
+        holding = [
+            space for space in spaces if space.waiting or any(map(self._own, space.entries()))
+        ]
+        return max(holding, key=lambda space: space.number, default=None)
+
+    def _own(self, entry: Entry) -> bool:
+        return entry.page != UNMAPPED and self.index.others(entry.page) == 1
+
+
+def out_of_pages(space: Space, pool: PagePool) -> OutOfPages:
+    return OutOfPages(
+        f"{space.name} was ended: all {pool.total} KV pages of {pool.page_size} tokens are in use and it started last. "
+        "Run fewer inferlets at once, ask for shorter contexts, or raise kv_memory in the configuration"
+    )
