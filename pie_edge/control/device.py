@@ -19,11 +19,11 @@ from pie_edge.program.encodings import Encoding, encoded_bytes
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import Bucket, StepLayout
-from pie_edge.program.trace import copy_pages_program
+from pie_edge.program.trace import copy_program
 
 DEFAULT_KV_MEMORY = 512 << 20
 COPIES = 64
-"""Pages that one run of the copy Program duplicates."""
+"""Pages, or tokens, that one run of a copy Program duplicates."""
 
 Progress = Callable[[int, int, str], None]
 
@@ -111,7 +111,7 @@ class Device:
         self._buffers = buffers
         self._models: dict[Bucket, Executable] = {}
         self._epilogues: dict[tuple[str, int], Executable] = {}
-        self._copier: Executable | None = None
+        self._copiers: dict[bool, Executable] = {}
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
         self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")]
         """States of the KV pool, with the bytes that a page has of each."""
@@ -137,7 +137,7 @@ class Device:
     async def launch(self, step: Batch, copies: Sequence[Copy], landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""
         if copies:
-            await self._copy(copies)
+            await self.copy_pages(copies)
         bucket = bucket_for(step.inputs.counts, self.limit)
         executable = await self._model(bucket)
         runs = [(group, await self._epilogue(group)) for group in epilogues.group(step)]
@@ -187,19 +187,26 @@ class Device:
     async def _compile(self, program: Program) -> Executable:
         return await self._backend.compile(expand(program, self._backend.limits.kinds), self._buffers)
 
-    async def _copy(self, copies: Sequence[Copy]) -> None:
-        if self._copier is None:
-            self._copier = await self._compile(copy_pages_program([state for state, _ in self._paged], COPIES))
-        for first in range(0, len(copies), COPIES):
-            part = copies[first : first + COPIES]
-            self._backend.run(
-                self._copier,
-                {
-                    "counts": words([len(part)], 1),
-                    "sources": words([copy.source for copy in part], COPIES),
-                    "targets": words([copy.target for copy in part], COPIES),
-                },
-            )
+    async def copy_pages(self, copies: Sequence[Copy]) -> None:
+        """Duplicate pages, for the runs that follow."""
+        await self._copy([(copy.source, copy.target) for copy in copies], slots=False)
+
+    async def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Duplicate tokens, (source slot, target slot) each, for the runs that follow."""
+        await self._copy(pairs, slots=True)
+
+    async def _copy(self, pairs: Sequence[tuple[int, int]], *, slots: bool) -> None:
+        if slots not in self._copiers:
+            program = copy_program([state for state, _ in self._paged], COPIES, slots=slots)
+            self._copiers[slots] = await self._compile(program)
+        for first in range(0, len(pairs), COPIES):
+            part = pairs[first : first + COPIES]
+            given = {
+                "counts": words([len(part)], 1),
+                "sources": words([source for source, _ in part], COPIES),
+                "targets": words([target for _, target in part], COPIES),
+            }
+            self._backend.run(self._copiers[slots], given)
 
     async def _epilogue(self, group: Group) -> Executable:
         key = group.epilogue.digest, group.capacity

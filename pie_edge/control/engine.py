@@ -17,8 +17,9 @@ from pie_edge.backend import Backend
 from pie_edge.control import batch, pages
 from pie_edge.control.device import Device, DeviceSettings, Flight
 from pie_edge.control.epilogues import check_parameters
+from pie_edge.control.handles import Handles
 from pie_edge.control.pace import Pace
-from pie_edge.control.pages import Copy, PagePool
+from pie_edge.control.pages import Copy, Entry, PagePool
 from pie_edge.control.parking import Parking, Spill
 from pie_edge.control.prefix import PrefixIndex
 from pie_edge.control.queue import HostTensor, Queues, Work
@@ -64,6 +65,7 @@ class Engine:
         self.parking = Parking(device.park_memory, spill)
         self._saves: dict[int, _Saved] = {}
         self._stale: list[int] = []
+        self.exports: dict[str, list[Entry]] = {}
         self.pool.forget = self._stale.append
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
@@ -102,6 +104,23 @@ class Engine:
         self.spaces.add(space)
         return space
 
+    def handles(self, space: Space, top_k: int = 256) -> Handles:
+        """The space's level 1 objects."""
+        found = space.handles
+        if not isinstance(found, Handles):
+            found = space.handles = Handles(space, self, top_k)
+        return found
+
+    async def copy_tokens(self, space: Space, pairs: Sequence[tuple[Entry, int, Entry, int]]) -> None:
+        """Copy keys and values: (source entry, slot, target entry, slot) each. Raises OutOfPages."""
+        writes: dict[int, tuple[Entry, int]] = {}
+        for _, _, target, slot in pairs:
+            writes[id(target)] = target, writes.get(id(target), (target, 0))[1] | 1 << slot
+        copies = pages.make_writable(self.pool, writes.values(), space.name)
+        await self._device.copy_pages(copies)
+        size = self.pool.page_size
+        await self._device.copy_slots([(s.page * size + i, t.page * size + j) for s, i, t, j in pairs])
+
     async def close(self) -> None:
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
@@ -134,7 +153,10 @@ class Engine:
             parameters=request.parameters,
             future=asyncio.get_running_loop().create_future(),
             arrival=arrival,
+            action=request.action,
         )
+        for entry in request.placement.entries:
+            entry.users += 1
         if work.context is not None:
             work.context.pending += 1
             work.context.last_used = arrival
@@ -204,6 +226,9 @@ class Engine:
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
         self._drop_cancelled()
+        while acting := [work for work in self._queues.heads() if work.action is not None]:
+            for work in acting:
+                await self._act(work)
         for work in self._queues.heads():
             if work.adopted is None:
                 work.done = work.adopted = self.residency.adopt(work)
@@ -228,6 +253,17 @@ class Engine:
         self._pace.launched(step.inputs.counts.rows, time.perf_counter())
         self._flights.append(flight)
         return True
+
+    async def _act(self, work: Work) -> None:
+        assert work.action is not None
+        try:
+            await work.action()
+        except Exception as error:
+            self._end(work, _told(error))
+            return
+        if not work.future.done():
+            work.future.set_result(())
+        self._end(work, None)
 
     def _land(self, flight: Flight) -> None:
         """The results of a step that has run."""
@@ -340,6 +376,8 @@ class Engine:
         if not work.ended:
             work.ended = True
             work.space.waiting -= 1
+            for entry in work.placement.entries:
+                self.pool.end_use(entry)
             if work.context is not None:
                 pages.end_call(self.pool, work.context)
         if error is not None:

@@ -92,6 +92,17 @@ class PagePool:
             entry.page, entry.written = UNMAPPED, 0
             self._let_go(entry)
 
+    def retire(self, entry: Entry) -> None:
+        """Its owner is done with it: give it back now, or when the last call that names it ends."""
+        entry.retired = True
+        if entry.users == 0:
+            self.give_back([entry])
+
+    def end_use(self, entry: Entry) -> None:
+        entry.users -= 1
+        if entry.retired and entry.users == 0:
+            self.give_back([entry])
+
     def _let_go(self, entry: Entry) -> None:
         handle, entry.parked = entry.parked, None
         if handle is not None:
@@ -105,13 +116,16 @@ class PagePool:
 class Entry:
     """One place of a page table. ``written`` has a bit per token whose key is there, ``hidden`` one per masked token.
 
-    ``parked`` names the content while it is swapped out; then no physical page is held.
+    ``parked`` names the content while it is swapped out; then no physical page is held. ``users`` counts the calls that
+    name this very entry; a ``retired`` one gives its page back when the last of them ends.
     """
 
     page: int = UNMAPPED
     written: int = 0
     hidden: int = 0
     parked: int | None = None
+    users: int = 0
+    retired: bool = False
 
     @property
     def visible(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,7 +76,8 @@ class Placement:
 class Work:
     """A call on its way: what it asks, for whom, and how many of its rows have been forwarded.
 
-    ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; while ``flying`` some are in a step on the device.
+    ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; while ``flying`` some are in
+    a step on the device.    An ``action`` is done in place of a pass when its turn comes.
     """
 
     space: Space
@@ -89,6 +90,7 @@ class Work:
     parameters: tuple[bytes, ...]
     future: Future[tuple[HostTensor, ...]]
     arrival: int
+    action: Callable[[], Awaitable[None]] | None = None
     done: int = 0
     adopted: int | None = None
     flying: bool = False

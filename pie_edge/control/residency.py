@@ -99,7 +99,7 @@ class Residency:
             (space is requester, context.last_used, space, context)
             for space in spaces
             for context in space.contexts()
-            if context.pending == 0 and any(map(self._own, context.entries))
+            if any(map(self._own, context.entries)) and not any(entry.users for entry in context.entries)
         ]
         if not idle:
             return []

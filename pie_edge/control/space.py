@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Future
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,6 +40,8 @@ class Request:
     context: WorkingSet | None
     epilogue: str | None
     parameters: tuple[bytes, ...]
+    action: Callable[[], Awaitable[None]] | None = None
+    """What to do instead of a pass, when the queue has come to it."""
 
 
 class Submitter(Protocol):
@@ -50,6 +52,12 @@ class Submitter(Protocol):
     vocabulary: int
 
     def enqueue(self, space: Space, request: Request) -> Future[tuple[HostTensor, ...]]: ...
+
+
+class HandleTable(Protocol):
+    def entries(self) -> Iterable[Entry]: ...
+
+    def close(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -67,6 +75,8 @@ class Space:
     usage: Usage = field(default_factory=Usage)
     closed: bool = False
     waiting: int = 0
+    handles: HandleTable | None = None
+    """Its level 1 objects, once it has any."""
     _ended: PieError | None = None
     _sets: dict[int, WorkingSet] = field(default_factory=dict)
     _priorities: dict[Hashable, int] = field(default_factory=dict)
@@ -148,6 +158,8 @@ class Space:
 
     def contexts(self) -> Iterator[WorkingSet]:
         yield from self._sets.values()
+        if self.handles is not None:
+            yield WorkingSet(list(self.handles.entries()))
 
     def entries(self) -> Iterator[Entry]:
         """All of its page-table entries."""
@@ -168,6 +180,8 @@ class Space:
         for context in self._sets.values():
             pages.retire(self.engine.pool, context)
         self._sets.clear()
+        if self.handles is not None:
+            self.handles.close()
 
     def add(self, context: WorkingSet) -> int:
         handle, self._next = self._next, self._next + 1
@@ -217,7 +231,10 @@ class Space:
             )
         self.check_tokens(call.tokens)
         self.check_rows(call.rows, count)
-        self._check_positions(call)
+        if call.positions is not None:
+            if len(call.positions) != count:
+                raise InvalidHandle(f"{self.name} gave {len(call.positions)} positions for {count} tokens; give one for each")
+            self.check_positions(call.positions)
 
     def check_tokens(self, tokens: tuple[int, ...]) -> None:
         wrong = [token for token in tokens if not 0 <= token < self.engine.vocabulary]
@@ -231,13 +248,7 @@ class Space:
         if outside or list(rows) != sorted(set(rows)):
             raise InvalidHandle(f"{self.name} reads rows {list(rows)} of {count}; give distinct ones in rising order")
 
-    def _check_positions(self, call: ForwardCall) -> None:
-        if call.positions is None:
-            return
-        if len(call.positions) != len(call.tokens):
-            raise InvalidHandle(
-                f"{self.name} gave {len(call.positions)} positions for {len(call.tokens)} tokens; give one for each"
-            )
-        self._check_context(max(call.positions) + 1)
-        if min(call.positions) < 0:
-            raise InvalidHandle(f"{self.name} gave position {min(call.positions)}; positions start at 0")
+    def check_positions(self, positions: Sequence[int]) -> None:
+        self._check_context(max(positions, default=0) + 1)
+        if min(positions, default=0) < 0:
+            raise InvalidHandle(f"{self.name} gave position {min(positions)}; positions start at 0")

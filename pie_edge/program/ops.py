@@ -170,6 +170,13 @@ _TABLE = (
         (),
         "page targets[i] = page sources[i] of a state, for i < counts[0]; targets are distinct and never sources: output (state)",
     ),
+    Kind(
+        "copy_slots",
+        ("counts", "sources", "targets"),
+        ("axis", "page_size"),
+        "tokens of a paged state, whose axis 0 is pages and axis `axis` slots: slot targets[i] = slot sources[i] (page·P + slot) "
+        "for i < counts[0], as if all were read before any is written; targets are distinct: output (state)",
+    ),
     Kind("store", ("x",), (), "write x over the first rows of a state value: output (state)"),
 )
 

@@ -55,7 +55,7 @@ def run(program: Program, arrays: Mapping[str, Array], block: bytes | memoryview
 
 
 def _written_states(op: Op, env: Mapping[str, Array]) -> tuple[Array, ...]:
-    return tuple(env[name] for name in op.outputs) if op.kind in ("kv_append", "store", "copy_pages") else ()
+    return tuple(env[name] for name in op.outputs) if op.kind in ("kv_append", "store", "copy_pages", "copy_slots") else ()
 
 
 def _embed(op: Op, table: Array, token_src: Array, tokens: Array) -> tuple[Array, ...]:
@@ -214,6 +214,13 @@ def _copy_pages(op: Op, counts: Array, sources: Array, targets: Array, state: Ar
     return (state,)
 
 
+def _copy_slots(op: Op, counts: Array, sources: Array, targets: Array, state: Array) -> tuple[Array, ...]:
+    count, size = int(counts[0]), op.integer("page_size")
+    by_slot = np.moveaxis(state, op.integer("axis"), 1)
+    by_slot[targets[:count] // size, targets[:count] % size] = by_slot[sources[:count] // size, sources[:count] % size]
+    return (state,)
+
+
 def _store(op: Op, x: Array, state: Array) -> tuple[Array, ...]:
     state[: len(x)] = x
     return (state,)
@@ -232,5 +239,6 @@ _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "softcap": _softcap,
     "gather_rows": _gather_rows,
     "copy_pages": _copy_pages,
+    "copy_slots": _copy_slots,
     "store": _store,
 }
