@@ -15,7 +15,7 @@ HEADER = (
     "backend",
     "mode",
     "greedy tokens matched",
-    "first difference",
+    "first differences",
     "error, oracle",
     "error, reference",
     "tolerance",

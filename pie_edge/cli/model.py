@@ -32,7 +32,7 @@ def import_(
     """Make a model known: a GGUF or safetensors checkpoint, from disk or fetched."""
     from pie_edge.weights.hub import import_model
 
-    entry = import_model(source, name, copy=copy, progress=Notes(quiet=as_json))
+    entry = import_model(source, name, copy=copy, progress=Notes())
     if as_json:
         _print_json(_entry(entry))
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ import typer
 
 from pie_edge.cli.inputs import parse_words, read_object
 from pie_edge.cli.outcome import error_object, reported, status, tell
+from pie_edge.cli.output import Printed, summary
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
 from pie_edge.errors import UsageError
@@ -95,43 +95,9 @@ def _seed(given: int | None) -> int:
     return given
 
 
-class Printed:
-    """The inferlet's text as it comes, on stdout; with ``--json`` it is only gathered."""
-
-    def __init__(self, notes: Notes, *, silent: bool) -> None:
-        self.text = ""
-        self.notes = notes
-        self.silent = silent
-
-    def __call__(self, piece: str) -> None:
-        self.text += piece
-        if not self.silent:
-            self.notes.clear()
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-
-    def finish(self, result: Any) -> None:
-        """The result under the text, unless the text was it already."""
-        told = shown(result)
-        streamed = self.text.rstrip("\n")
-        if streamed and not self.text.endswith("\n"):
-            sys.stdout.write("\n")
-        if told and told.strip() != streamed.strip():
-            print(told)
-
-
-def shown(result: Any) -> str:
-    """A result for people: text as it is, also when it is all that an object holds; anything else as JSON."""
-    if isinstance(result, dict) and set(result) == {"text"}:
-        result = result["text"]
-    if result is None:
-        return ""
-    return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)
-
-
 async def execute(request: Request, open_runtime: Opener) -> int:
     """The exit status. With ``--json``, an error is an object on stdout too."""
-    notes = Notes(quiet=request.quiet or request.json)
+    notes = Notes(quiet=request.quiet)
     try:
         result = await _run(request, open_runtime, notes)
     except Exception as error:
@@ -157,21 +123,10 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes) -> dict[str
         outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed)
         if not request.json:
             printed.finish(outcome.result)
-            sys.stdout.flush()
-            notes.note(_summary(outcome))
+            notes.note(summary(outcome.usage, outcome.timings))
         return _report(request, runtime, outcome, printed.text)
     finally:
         await runtime.close()
-
-
-def _summary(outcome: RunResult) -> str:
-    """``32 tokens, the first after 0.21 s, then 41.3 a second``; what an inferlet without a forward pass has not is left."""
-    parts = [f"{outcome.usage['sampled']} tokens"]
-    if "time_to_first_token" in outcome.timings:
-        parts.append(f"the first after {outcome.timings['time_to_first_token']:.2f} s")
-    if "tokens_per_second" in outcome.timings:
-        parts.append(f"then {outcome.timings['tokens_per_second']:.1f} a second")
-    return ", ".join(parts)
 
 
 def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -> dict[str, Any]:

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pie_edge.host.host import Host
+    from pie_edge.host.host import Host, open_sandbox
     from pie_edge.host.instance import Instance, Outcome, State
     from pie_edge.host.limits import Limits
 
-_HOME = {"Host": "host", "Instance": "instance", "Limits": "limits", "Outcome": "instance", "State": "instance"}
+_HOME = {
+    "Host": "host",
+    "Instance": "instance",
+    "Limits": "limits",
+    "Outcome": "instance",
+    "State": "instance",
+    "open_sandbox": "host",
+}
 
-__all__ = ["Host", "Instance", "Limits", "Outcome", "State"]
+__all__ = ["Host", "Instance", "Limits", "Outcome", "State", "open_sandbox"]
 
 
 def __getattr__(name: str) -> Any:

@@ -34,6 +34,14 @@ _SEED_BITS = 64
 def _ignore(text: str) -> None: ...
 
 
+async def open_sandbox(cache_dir: Path | None = None, progress: Progress | None = None) -> Sandbox:
+    """The language component, ready for instances; the first time on a machine it is built and compiled, which takes a quarter
+    of a minute and which ``progress`` hears of. Raises Unsupported."""
+    engine = make_engine()
+    component = await asyncio.to_thread(load_component, engine, cache_dir or cache_folder(), progress)
+    return Sandbox(engine, component)
+
+
 class Host:
     """Carries inferlets on ``engine``. Make it with ``Host.open``, inside of a running loop; ``close`` ends what still runs."""
 
@@ -59,13 +67,12 @@ class Host:
         cache_dir: Path | None = None,
         progress: Progress | None = None,
         max_instances: int = 1000,
+        sandbox: Sandbox | None = None,
     ) -> Host:
-        """Loads the language component; the first time on a machine that builds and compiles it, which ``progress`` hears of."""
-        wasm_engine = make_engine()
-        component = await asyncio.to_thread(load_component, wasm_engine, cache_dir or cache_folder(), progress)
-        return cls(
-            Sandbox(wasm_engine, component), engine, Model(engine.facts, tokenizer, turns), limits, max_instances
-        )
+        """``turns`` is None for a model without a chat template. ``sandbox`` is that of ``open_sandbox``, if it was opened
+        before, while the model was loading."""
+        sandbox = sandbox or await open_sandbox(cache_dir, progress)
+        return cls(sandbox, engine, Model(engine.facts, tokenizer, turns), limits or Limits(), max_instances)
 
     @property
     def instances(self) -> frozenset[Instance]:

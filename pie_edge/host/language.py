@@ -37,7 +37,13 @@ def ensure_component(cache_dir: Path, progress: Progress | None = None) -> Path:
     if not built.is_file():
         if progress is not None:
             progress(0, 0, "building the Python language component (once, about 15 s)")
-        build(built)
+        try:
+            build(built)
+        except OSError as error:
+            raise Unsupported(
+                f"the Python language component can't be kept in {cache_dir}: {error.strerror or error}; "
+                "name a folder that can be written in PIE_EDGE_CACHE"
+            ) from None
     return built
 
 

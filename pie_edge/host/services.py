@@ -9,12 +9,14 @@ from typing import Any
 
 from wasmtime.component import Linker, ResourceType
 
+from pie_edge import __version__
 from pie_edge.errors import InferletInvalid, TemplateError
 from pie_edge.host.guest import Guest, Turns
 from pie_edge.host.wasm.imports import HostFunction, Imports
 from pie_edge.tokenizer import Detokenizer
 
 VERSION = "0.1.0"
+"""Of the WIT package."""
 WORKING_SET, DECODER = 1, 2
 RESOURCES = {number: ResourceType.host(number) for number in (WORKING_SET, DECODER)}
 
@@ -87,7 +89,7 @@ _TABLE: _Table = {
     "runtime": (
         {},
         {
-            "version": lambda guest: VERSION,
+            "version": lambda guest: __version__,
             "instance-id": lambda guest: f"{guest.name}#{guest.number}",
             "seed": lambda guest: guest.space.seed,
             "print": lambda guest, to, text: guest.on_text(text) if to == "output" else guest.on_log(text),
@@ -122,6 +124,7 @@ _TABLE: _Table = {
         {"working-set": (WORKING_SET, lambda guest, handle: guest.space.drop(handle))},
         {
             "[static]working-set.create": lambda guest, tokens: guest.space.create_working_set(tokens),
+            "[method]working-set.id": lambda guest, handle: handle,
             "[method]working-set.reserve": lambda guest, handle, pages: guest.space.reserve(handle, pages),
             "[method]working-set.capacity": lambda guest, handle: guest.space.capacity(handle),
             "[method]working-set.fork": lambda guest, handle: guest.space.fork(handle),

@@ -63,7 +63,6 @@ def _memory(guest: Guest) -> str:
 
 def _reason(told: str) -> str:
     """The line that says what happened, of a message that is mostly Wasm frames."""
-    lines = [line.strip() for line in told.splitlines() if line.strip()]
-    causes = [line for line in lines if "wasm trap:" in line]
-    chosen = causes[0] if causes else lines[0] if lines else "no reason given"
-    return chosen.split("wasm trap:")[-1].strip()
+    _, _, cause = told.partition("Caused by:")
+    lines = (cause or told).strip().splitlines()
+    return lines[0].strip().removeprefix("wasm trap:").strip() if lines else "no reason given"

@@ -160,12 +160,9 @@ def _gumbel_max(site: Site, x: Array, draw_keys: Array, positions: Array) -> Arr
     """argmax(x + gumbel) over the last axis."""
     low, high = (part.reshape(-1) for part in _streams(site, draw_keys, positions))
     flat = x.reshape(-1, x.shape[-1])
-    share = len(flat) // len(low)
-    drawn = [
-        random.gumbel_argmax(row, (low[index // share, None], high[index // share, None]), index % share * len(row))
-        for index, row in enumerate(flat)
-    ]
-    return np.asarray(drawn, dtype=np.uint32).reshape(site.passes, *site.shape)
+    owner, place = np.divmod(np.arange(len(flat)), len(flat) // len(low))
+    drawn = random.gumbel_argmax(flat, (low[owner], high[owner]), place * x.shape[-1])
+    return drawn.astype(np.uint32).reshape(site.passes, *site.shape)
 
 
 # Elementwise.

@@ -43,10 +43,10 @@ def words(keys: Pair, count: int) -> Array:
     return np.stack([first, second], axis=-1).reshape(*first.shape[:-1], -1)[..., :count]
 
 
-def words_at(key: Pair, elements: Array) -> Array:
-    """Single words of one stream, whose key has shape [1]."""
+def words_at(keys: Pair, elements: Array) -> Array:
+    """One word each: number ``elements[i]`` of stream ``keys[·][i]``, or all of one stream of shape [1]."""
     blocks = (elements >> 1).astype(np.uint32)
-    first, second = threefry2x32(key, (blocks, np.zeros_like(blocks)))
+    first, second = threefry2x32(keys, (blocks, np.zeros_like(blocks)))
     return np.where(elements & 1, second, first)
 
 
@@ -59,20 +59,38 @@ def gumbel(numbers: Array) -> Array:
     return -np.log(-np.log(numbers))
 
 
-def gumbel_at(key: Pair, elements: Array) -> Array:
-    return gumbel(uniform(words_at(key, elements)))
+def gumbel_at(keys: Pair, elements: Array) -> Array:
+    return gumbel(uniform(words_at(keys, elements)))
 
 
-def gumbel_argmax(row: Array, key: Pair, offset: int) -> int:
-    """argmax(row + gumbel) with noise number ``offset + i`` for entry i, drawn only for entries that can win.
+def gumbel_argmax(rows: Array, keys: Pair, offsets: Array) -> Array:
+    """argmax(row + gumbel) of each row [N, V], drawing only for entries that can win.
 
-    The best of those near the maximum bounds the winner from below, and no entry rises by more than GUMBEL_MAX.
+    Entry i of row r has noise number ``offsets[r] + i`` of stream ``keys[·][r]``. The best of those near the maximum bounds
+    the winner from below, and no entry rises by more than GUMBEL_MAX.
     """
-    best = row.max()
-    if not np.isfinite(best):
-        return int(np.argmax(row))
-    near = np.flatnonzero(row >= best - 4)
-    bound = (row[near] + gumbel_at(key, near + offset)).max() - GUMBEL_MAX
-    # The sums above and below round at the scale of the logits.
-    able = np.flatnonzero(row >= bound - abs(best) * np.float32(2.0**-22))
-    return int(able[np.argmax(row[able] + gumbel_at(key, able + offset))])
+    found: Array = rows.argmax(axis=-1)
+    best = rows[np.arange(len(rows)), found]
+    # An infinite maximum wins whatever is drawn; a row of NaN has no winner.
+    usable = np.flatnonzero(np.isfinite(best))
+    if len(usable) < len(rows):
+        found[usable] = (
+            gumbel_argmax(rows[usable], (keys[0][usable], keys[1][usable]), offsets[usable]) if len(usable) else 0
+        )
+        return found
+    scores, _, starts = _noisy(rows, best - 4, keys, offsets)
+    # The sums round at the scale of the logits.
+    slack = np.abs(best) * np.float32(2.0**-22)
+    bound = np.maximum.reduceat(scores, starts) - GUMBEL_MAX - slack
+    scores, columns, starts = _noisy(rows, bound, keys, offsets)
+    for row, (start, stop) in enumerate(zip(starts, [*starts[1:], len(scores)], strict=True)):
+        found[row] = columns[start + scores[start:stop].argmax()]
+    return found
+
+
+def _noisy(rows: Array, least: Array, keys: Pair, offsets: Array) -> tuple[Array, Array, Array]:
+    """Entries of at least ``least[r]`` plus their noise, row after row; their columns, and where each row starts."""
+    flat = np.flatnonzero(rows >= least[:, None])
+    owner, column = np.divmod(flat, rows.shape[-1])
+    noise = gumbel_at((keys[0][owner], keys[1][owner]), column + offsets[owner])
+    return rows.reshape(-1)[flat] + noise, column, np.searchsorted(owner, np.arange(len(rows)))

@@ -13,7 +13,7 @@ from pie_edge.tokenizer.sentencepiece import SPACE, SentencePiece
 from pie_edge.tokenizer.stops import stop_tokens
 from pie_edge.tokenizer.tokenizer import Matching, Model, Special, Tokenizer
 from pie_edge.tokenizer.unigram import Normalisation, Unigram
-from pie_edge.tokenizer.vocabulary import Kind, Vocabulary, read, required
+from pie_edge.tokenizer.vocabulary import Kind, Vocabulary, numbers, read, required, strings
 
 _NO_TOKEN = 0xFFFFFFFF
 """How some converters write that there is no such token."""
@@ -24,7 +24,7 @@ _ENDS = ("eos", "eot", "eom")
 def build(metadata: Mapping[str, Any]) -> Tokenizer:
     """Raises ``TokenizerError`` naming the key that is missing or wrong, and the remedy."""
     family = required(metadata, "tokenizer.ggml.model")
-    make = _FAMILIES.get(family)
+    make = _FAMILIES.get(family) if isinstance(family, str) else None
     if make is None:
         raise TokenizerError(
             f"the model's tokenizer is of the kind {family!r} (tokenizer.ggml.model), which is not known here; "
@@ -48,8 +48,8 @@ def build(metadata: Mapping[str, Any]) -> Tokenizer:
 
 
 def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Model, Matching, bool]:
-    rule = pretokenizers.find(metadata.get("tokenizer.ggml.pre", pretokenizers.DEFAULT))
-    model = ByteLevel(vocabulary, required(metadata, "tokenizer.ggml.merges"), rule)
+    rule = pretokenizers.find(str(metadata.get("tokenizer.ggml.pre", pretokenizers.DEFAULT)))
+    model = ByteLevel(vocabulary, strings(metadata, "tokenizer.ggml.merges"), rule)
     return model, Matching(user_defined=_user_defined(vocabulary)), rule.adds_bos
 
 
@@ -62,7 +62,7 @@ def _sentencepiece(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> tuple
 
 def _unigram(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Model, Matching, bool]:
     how = Normalisation(
-        charsmap=bytes(list(metadata.get("tokenizer.ggml.precompiled_charsmap", []))),
+        charsmap=_charsmap(metadata),
         collapse=_flag(metadata, "remove_extra_whitespaces", False),
         prefix=_flag(metadata, "add_space_prefix", True),
     )
@@ -106,12 +106,22 @@ def _unknown(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> int | None:
 
 
 def _scores(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> list[float]:
-    scores = list(required(metadata, "tokenizer.ggml.scores"))
+    scores = numbers(metadata, "tokenizer.ggml.scores")
     if len(scores) != len(vocabulary):
         raise TokenizerError(
             f"tokenizer.ggml.scores has {len(scores)} entries for {len(vocabulary)} tokens; the file is damaged"
         )
     return scores
+
+
+def _charsmap(metadata: Mapping[str, Any]) -> bytes:
+    try:
+        # GGUF has it as signed or unsigned bytes.
+        return bytes(byte & 0xFF for byte in metadata.get("tokenizer.ggml.precompiled_charsmap", []))
+    except TypeError:
+        raise TokenizerError(
+            "tokenizer.ggml.precompiled_charsmap is not a list of bytes; convert the model again"
+        ) from None
 
 
 def _flag(metadata: Mapping[str, Any], name: str, default: bool) -> bool:

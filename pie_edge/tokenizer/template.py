@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
     from pie_edge.tokenizer.sandbox import Sandbox
+
+_LOOP = re.compile(r"\{%[-+]?\s*for\b")
 
 DEFAULT = "default"
 WITH_TOOLS = "tool_use"
@@ -104,6 +107,14 @@ class ChatTemplate:
         known = self.tokens | guard.protect(variables)
         text = compiled.render(guarded, guard.protect(tools), add_generation_prompt, known)
         return tokenizer.encode_guarded(guard.rendered(text), guard.character)
+
+    @cached_property
+    def may_write_bos(self) -> bool:
+        """Whether conversations may start with BOS, told from the source: Jinja2 takes too long to load for programs that
+        only ask what a context starts with."""
+        source = self.sources.get(DEFAULT, "")
+        before_turns = _LOOP.split(source, maxsplit=1)[0]
+        return "bos_token" in source or (bool(self.tokens["bos_token"]) and self.tokens["bos_token"] in before_turns)
 
     def _prepared(
         self, messages: Iterable[Mapping[str, Any]], tools: Sequence[Any] | None

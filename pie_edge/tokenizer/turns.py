@@ -93,9 +93,13 @@ class Turns:
     def _needs_bos(self) -> bool:
         """Whether the model wants BOS, or its template starts a conversation with it, and not each turn: some models'
         BOS is the marker that opens a turn."""
-        if self._tokenizer.adds_bos or self._template is None:
+        if self._tokenizer.adds_bos or self._template is None or not self._template.may_write_bos:
             return self._tokenizer.adds_bos
-        ids = self._ids(_says("user", _ASK), _says("assistant", _ANSWER), _says("user", _ASK))
+        try:
+            ids = self._ids(_says("user", _ASK), _says("assistant", _ANSWER), _says("user", _ASK))
+        except TemplateError:
+            # A template that is broken, or wants other turns, must not keep programs from plain text.
+            return False
         return ids[:1] == [self._tokenizer.bos] and ids.count(ids[0]) == 1
 
     def _ids(self, *messages: dict[str, Any], cued: bool = False) -> list[int]:

@@ -64,9 +64,9 @@ class Vocabulary:
 
 def read(metadata: Mapping[str, Any]) -> Vocabulary:
     """The vocabulary of a GGUF file. Without ``token_type`` the kinds are guessed from how tokens are written."""
-    texts = required(metadata, "tokenizer.ggml.tokens")
-    if set(map(type, texts)) != {str}:
-        raise TokenizerError("tokenizer.ggml.tokens is not a list of strings; convert the model again")
+    texts = strings(metadata, "tokenizer.ggml.tokens")
+    if not texts:
+        raise TokenizerError("tokenizer.ggml.tokens is empty; convert the model again")
     given = metadata.get("tokenizer.ggml.token_type")
     kinds = _guess_kinds(texts) if given is None else _check_kinds(given, len(texts))
     return Vocabulary(texts, kinds)
@@ -80,6 +80,23 @@ def required(metadata: Mapping[str, Any], key: str) -> Any:
             "convert the model again, or import a copy that carries its tokenizer"
         )
     return metadata[key]
+
+
+def strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    """A required list of strings."""
+    return _listed(metadata, key, {str}, "strings")
+
+
+def numbers(metadata: Mapping[str, Any], key: str) -> list[float]:
+    """A required list of numbers."""
+    return _listed(metadata, key, {int, float}, "numbers")
+
+
+def _listed(metadata: Mapping[str, Any], key: str, kinds: set[type], what: str) -> list[Any]:
+    values = required(metadata, key)
+    if isinstance(values, str) or not isinstance(values, Sequence) or not set(map(type, values)) <= kinds:
+        raise TokenizerError(f"{key} is not a list of {what}; the file is damaged, convert the model again")
+    return list(values)
 
 
 def _check_kinds(given: Sequence[int], count: int) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.control.space import Usage
-from pie_edge.errors import ContextOverflow, EpilogueError, InferletCancelled, InvalidHandle, OutOfPages
+from pie_edge.errors import ContextOverflow, EpilogueError, InferletCancelled, InvalidHandle, OutOfPages, PieError
 
 VOCABULARY = 1000
 CONTEXT = 4096
@@ -74,6 +74,7 @@ class Space:
         if pages > self.engine.free:
             raise OutOfPages(f"{self.name} asked for {pages} KV pages, {self.engine.free} are free; release a context")
         self.engine.free -= pages
+        self.engine.lowest = min(self.engine.lowest, self.engine.free)
 
     def _find(self, handle: int) -> tuple[int, dict[int, int]]:
         if handle not in self.sets:
@@ -114,7 +115,9 @@ class Space:
         answer = self._answer(call, [held[place] for place in sorted(held) if place < call.end])
         future: asyncio.Future[tuple[HostTensor, ...]] = asyncio.get_running_loop().create_future()
         delay = self.engine.delay
-        if delay is None:
+        if self.engine.failure is not None:
+            future.set_exception(self.engine.failure)
+        elif delay is None:
             future.set_result(answer)
         elif delay >= 0:
             asyncio.get_running_loop().call_later(delay, lambda: future.done() or future.set_result(answer))
@@ -185,7 +188,8 @@ def tensor(dtype: str, value: Any) -> HostTensor:
 class Engine:
     def __init__(self, pages: int = 100_000) -> None:
         self.facts = Facts()
-        self.free = self.pages = pages
+        self.free = self.lowest = self.pages = pages
+        self.failure: PieError | None = None
         self.delay: float | None = 0.0
         self.shift = 0
         self.calls: list[ForwardCall] = []

@@ -16,8 +16,8 @@ import pytest
 
 from pie_edge.backend_choice import Choice, PassedOver
 from pie_edge.cli import main
+from pie_edge.cli.output import shown
 from pie_edge.cli.progress import Notes
-from pie_edge.cli.run import shown
 from pie_edge.errors import InferletFailed, ModelNotFound, OutOfPages
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "main.py", line 3, in main\nValueError: no\n'
@@ -91,7 +91,11 @@ def test_a_result_is_printed_and_the_notes_go_to_stderr(run: Run) -> None:
         (("Hel", "lo"), None, "Hello\n"),
         (("Hel", "lo\n"), None, "Hello\n"),
         (("Hello",), {"text": "Hello"}, "Hello\n"),
-        (("Hello",), {"text": "Hello", "tokens": 1}, 'Hello\n{\n  "text": "Hello",\n  "tokens": 1\n}\n'),
+        (("Hello",), {"text": "Goodbye"}, "Hello\nGoodbye\n"),
+        (("Hello",), "Goodbye", "Hello\nGoodbye\n"),
+        (("Hello",), {"tokens": 1}, "Hello\n"),
+        (("Hello",), [1], "Hello\n"),
+        (("  \n",), [1], "  \n[\n  1\n]\n"),
         ((), None, ""),
         ((), "", ""),
         ((), [1, "ü"], '[\n  1,\n  "ü"\n]\n'),
@@ -105,9 +109,15 @@ def test_streamed_text_comes_as_it_is_and_is_not_printed_twice(
     assert run("run", "main.py", runtime=PlayedRuntime(result, pieces=pieces))[:2] == (0, printed)
 
 
+def test_a_result_beside_streamed_text_is_a_note(run: Run) -> None:
+    status, out, err = run("run", "main.py", runtime=PlayedRuntime({"tokens": 1}, pieces=("Hello",)))
+    assert (status, out) == (0, "Hello\n")
+    assert 'pie-edge: result {"tokens": 1}\n' in err
+
+
 def test_json_is_one_object_with_result_tokens_timings_and_device(run: Run) -> None:
     runtime = PlayedRuntime({"n": 1}, pieces=("a", "b"))
-    status, out, err = run("run", "main.py", "--json", "--seed", "7", runtime=runtime)
+    status, out, err = run("run", "main.py", "--json", "-q", "--seed", "7", runtime=runtime)
     told = json.loads(out)
     assert (status, err) == (0, "")
     assert told["result"] == {"n": 1}
@@ -127,7 +137,7 @@ def test_an_inferlets_exception_is_its_own_traceback_and_status_1(run: Run) -> N
 
 def test_with_json_an_error_is_an_object_on_stdout_too(run: Run) -> None:
     runtime = PlayedRuntime(failure=OutOfPages("main.py asked for 9 pages, 1 is free"))
-    status, out, err = run("run", "main.py", "--json", runtime=runtime)
+    status, out, err = run("run", "main.py", "--json", "-q", runtime=runtime)
     assert status == 1
     assert json.loads(out) == {"error": {"code": "out-of-pages", "message": "main.py asked for 9 pages, 1 is free"}}
     assert err == "error: main.py asked for 9 pages, 1 is free\n"
@@ -238,7 +248,7 @@ def test_the_version_is_printed(run: Run) -> None:
 
 def test_a_result_for_people_is_text_where_it_can_be() -> None:
     assert shown({"text": "a"}) == "a"
-    assert shown({"text": 1}) == "1"
+    assert shown({"text": 1}) == '{\n  "text": 1\n}'
     assert shown({"text": "a", "n": 1}) == '{\n  "text": "a",\n  "n": 1\n}'
 
 

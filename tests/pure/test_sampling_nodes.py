@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from pie_edge.program.node_reference import MEANINGS
 from pie_edge.program.nodes import NODES
 from pie_edge.sampling import parse
 from tests.support import node_oracle
-from tests.support.epilogues import Wire, run
+from tests.support.epilogues import Wire, node_table, run
 from tests.support.node_oracle import Pass, Plain, evaluate
 
 INF = math.inf
@@ -227,3 +228,10 @@ def test_softmax_of_nothing_but_minus_infinity_is_uniform_and_never_nan() -> Non
     ((probabilities, entropy),) = run(epilogue, [a_pass([Plain((2,), [0, 0])], 1, 1)])
     assert probabilities.flat == pytest.approx([1 / 40] * 40)
     assert entropy.flat == pytest.approx([math.log(40)])
+
+
+def test_the_documented_nodes_are_those_of_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/epilogues.md").read_text(encoding="utf-8")
+    assert page.endswith(f"\n{node_table()}"), (
+        "write tests.support.epilogues.node_table() to the end of docs/epilogues.md"
+    )

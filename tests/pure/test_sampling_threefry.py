@@ -57,14 +57,19 @@ def test_uniforms_have_the_moments_of_a_uniform_and_neighbours_are_uncorrelated(
     assert abs(np.corrcoef(numbers[:-1], numbers[1:])[0, 1]) < 5 / math.sqrt(200_000)
 
 
+VALUES = st.floats(-60, 60, width=32) | st.sampled_from([math.inf, -math.inf])
+
+
 @given(
-    row=st.lists(st.floats(-60, 60, width=32), min_size=1, max_size=40),
-    seed=st.tuples(U32, U32),
-    offset=st.integers(0, 99),
+    rows=st.lists(st.lists(VALUES, min_size=9, max_size=9), min_size=1, max_size=5), seed=st.tuples(U32, U32), first=U32
 )
 def test_drawing_only_for_entries_that_can_win_finds_the_winner_of_all(
-    row: list[float], seed: tuple[int, int], offset: int
+    rows: list[list[float]], seed: tuple[int, int], first: int
 ) -> None:
-    values, key = np.asarray(row, np.float32), (np.asarray(seed[:1], np.uint32), np.asarray(seed[1:], np.uint32))
-    noise = arrays.gumbel_at(key, np.arange(len(row)) + offset)
-    assert arrays.gumbel_argmax(values, key, offset) == int(np.argmax(values + noise))
+    values, offsets = np.asarray(rows, np.float32), (np.arange(len(rows)) + first) % 2**20 * 9
+    seeds = np.asarray([seed] * len(rows), np.uint32)
+    keys = arrays.streams(seeds, np.arange(len(rows), dtype=np.uint32), 1)
+    found = arrays.gumbel_argmax(values, keys, offsets)
+    for row, value in enumerate(values):
+        noise = arrays.gumbel_at((keys[0][row : row + 1], keys[1][row : row + 1]), offsets[row] + np.arange(9))
+        assert found[row] == int(np.argmax(value + noise))

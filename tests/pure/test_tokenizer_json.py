@@ -70,6 +70,8 @@ def same(model: str, path: Path, text: str, config: Mapping[str, Any]) -> None:
         assert from_json.decode(case["ids_plain"]) == case["text"]
     awkward = "▁a ▁▁ b▁ \x04 \U00040000 </s><|im_end|><eos>é"
     assert from_json.encode(awkward) == from_gguf.encode(awkward)
+    source = Path(__file__).read_text(encoding="utf-8")
+    assert from_json.encode(source) == from_gguf.encode(source)
     assert from_json.vocabulary() == from_gguf.vocabulary()
     for fact in ("size", "bos", "eos", "stop_tokens", "adds_bos", "control_tokens"):
         assert getattr(from_json, fact) == getattr(from_gguf, fact), fact
@@ -105,7 +107,7 @@ def test_spaces_before_text_are_put_and_taken_as_the_file_says(scheme: str) -> N
 def test_bos_is_what_the_files_post_processor_adds_or_its_configuration_names() -> None:
     library = Library.from_str(byte_level_json(byte_level(["<s>", "</s>"])))
     bare = Tokenizer.from_json(library.to_str())
-    assert (bare.bos, bare.prefix(), bare.eos, bare.stop_tokens) == (None, [], None, {1})
+    assert (bare.bos, bare.prefix(), bare.eos, set(bare.stop_tokens)) == (None, [], None, {1})
     library.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )
@@ -113,7 +115,7 @@ def test_bos_is_what_the_files_post_processor_adds_or_its_configuration_names() 
     assert Tokenizer.from_json(library.to_str()).encode("a") == bare.encode("a")
     assert Tokenizer.from_json(library.to_str(), {"add_bos_token": False}).prefix() == []
     named = Tokenizer.from_json(bare_json(), {"bos_token": "</s>", "add_bos_token": True, "eos_token_id": [0]})
-    assert (named.prefix(), named.eos, named.stop_tokens) == ([1], 0, {0, 1})
+    assert (named.prefix(), named.eos, set(named.stop_tokens)) == ([1], 0, {0, 1})
 
 
 def bare_json() -> str:

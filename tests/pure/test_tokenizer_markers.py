@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pie_edge.errors import InvalidHandle, TokenizerError
 from pie_edge.tokenizer import Detokenizer, Tokenizer
 from pie_edge.tokenizer.markers import Markers, Strip
 from pie_edge.tokenizer.vocabulary import Kind
-from tests.support.vocabularies import as_letters, byte_level
+from tests.support.vocabularies import as_letters, byte_level, sentencepiece
 
 CONTROL = ["<s>", "</s>", "<|end|>", "<|user|>"]
 TOKENIZER = Tokenizer.from_gguf(byte_level(CONTROL, user_defined=["<tool>", "\n\n"], bos_token_id=0, eos_token_id=1))
@@ -102,7 +104,7 @@ def test_the_vocabulary_has_the_bytes_of_every_token() -> None:
     assert sorted(vocabulary[2:-1]) == [bytes([byte]) for byte in range(256)]
 
 
-STOPS = [
+STOPS: list[tuple[list[str], dict[str, Any], set[int]]] = [
     (["<|im_start|>", "<|im_end|>", "<|endoftext|>"], {}, {1, 2}),
     (["<|begin_of_text|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"], {"eos_token_id": 1}, {1, 2, 3}),
     (["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"], {"eos_token_id": 1}, {1, 3}),
@@ -118,7 +120,7 @@ STOPS = [
 
 @pytest.mark.parametrize(("control", "keys", "expected"), STOPS)
 def test_every_control_token_that_ends_a_turn_stops(
-    control: list[str], keys: dict[str, int], expected: set[int]
+    control: list[str], keys: dict[str, Any], expected: set[int]
 ) -> None:
     assert Tokenizer.from_gguf(byte_level(control, **keys)).stop_tokens == expected
 
@@ -140,13 +142,35 @@ def test_a_role_that_a_file_declares_as_nobodys_is_nobodys() -> None:
 
 
 def test_phi_3s_markers_swallow_the_white_space_after_them() -> None:
-    from tests.support.vocabularies import sentencepiece
-
     metadata = sentencepiece({"▁": -1}, ["<s>", "<|user|>"], add_space_prefix=False, bos_token_id=1)
     phi = Tokenizer.from_gguf(metadata | {"general.name": "Phi-3 mini"})
     other = Tokenizer.from_gguf(metadata | {"general.name": "Other"})
     assert phi.decode(phi.encode("<|user|>\n hi", special=True), special=True) == "<|user|>hi"
     assert other.decode(other.encode("<|user|>\n hi", special=True), special=True) == "<|user|>\n hi"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["gpt2", "llama", "t5"]), st.data())
+def test_metadata_of_any_type_makes_a_tokenizer_or_a_typed_error(family: str, data: st.DataObject) -> None:
+    metadata = byte_level(CONTROL) if family == "gpt2" else sentencepiece({"▁": -1.0, "a": -2.0}, model=family)
+    keys = "model pre tokens token_type merges scores bos_token_id add_bos_token unknown_token_id precompiled_charsmap"
+    key = "tokenizer.ggml." + data.draw(st.sampled_from(keys.split()))
+    scalar = (
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**70), 2**70)
+        | st.floats()
+        | st.text(max_size=4)
+        | st.binary(max_size=4)
+    )
+    metadata[key] = data.draw(
+        scalar | st.lists(scalar, max_size=4) | st.dictionaries(st.text(max_size=2), scalar, max_size=2)
+    )
+    try:
+        tokenizer = Tokenizer.from_gguf(metadata)
+    except TokenizerError:
+        return
+    assert tokenizer.decode(tokenizer.encode("a <s>")) == "a <s>"
 
 
 def test_a_merge_of_what_is_no_token_is_left_out() -> None:

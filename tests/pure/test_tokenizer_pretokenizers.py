@@ -172,6 +172,7 @@ def test_a_word_that_is_a_token_needs_no_merges_where_the_model_was_trained_so(p
 
 @pytest.mark.parametrize(("pre", "adds"), [("llama-bpe", True), ("tekken", True), ("qwen2", False), ("smollm", False)])
 def test_whether_bos_starts_a_text_is_the_families_custom_unless_the_file_says(pre: str, adds: bool) -> None:
-    keys = {"pre": pre, "bos_token_id": 0}
-    assert Tokenizer.from_gguf(byte_level(["<s>"], **keys)).prefix() == ([0] if adds else [])
-    assert Tokenizer.from_gguf(byte_level(["<s>"], **keys, add_bos_token=not adds)).prefix() == ([] if adds else [0])
+    assert Tokenizer.from_gguf(byte_level(["<s>"], pre=pre, bos_token_id=0)).prefix() == ([0] if adds else [])
+    assert Tokenizer.from_gguf(byte_level(["<s>"], pre=pre, bos_token_id=0, add_bos_token=not adds)).prefix() == (
+        [] if adds else [0]
+    )

@@ -49,7 +49,7 @@ def test_text_comes_back_where_nothing_is_normalised(text: str) -> None:
 
 def test_eos_ends_a_turn_and_no_bos_starts_a_text() -> None:
     tokenizer = unigram()
-    assert (tokenizer.eos, tokenizer.stop_tokens, tokenizer.prefix()) == (1, {1}, [])
+    assert (tokenizer.eos, set(tokenizer.stop_tokens), tokenizer.prefix()) == (1, {1}, [])
 
 
 @pytest.mark.parametrize("key", ["scores", "unknown_token_id"])

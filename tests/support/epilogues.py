@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from pie_edge.program.node_reference import run_nodes
+from pie_edge.program.nodes import NODES
 from pie_edge.sampling import Epilogue
 from tests.support.node_oracle import Pass, Plain
 
@@ -69,3 +70,14 @@ def run(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> list[list
 def padded(array: Any, count: int) -> Any:
     """Entries past the true ones hold what must never be read."""
     return np.concatenate([array, np.full((count, *array.shape[1:]), 0xFE, array.dtype)])
+
+
+def node_table() -> str:
+    """The table of nodes in ``docs/epilogues.md``, from the table in the code."""
+    lines = ["| node | operands | attributes | gives | meaning |", "|---|---|---|---|---|"]
+    for kind in NODES.values():
+        operands = ", ".join(f"{name}: {kind.domain if domain == 'T' else domain}" for name, domain in kind.operands)
+        given = ", ".join(a.name if a.required else f"{a.name} = {a.default}" for a in kind.attributes)
+        gives = ", ".join("same" if result == "T" else result for result in kind.results)
+        lines.append(f"| `{kind.name}` | {operands} | {given} | {gives} | {kind.meaning.replace('|', '&#124;')} |")
+    return "\n".join(lines) + "\n"

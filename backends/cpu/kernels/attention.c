@@ -83,26 +83,50 @@ static void look(const struct attention *a, u32 sequence, u32 span, u32 row, str
   }
 }
 
-/* Scores of two queries with four neighbouring slots; `stride` floats from one vector of a key to the next. */
-INLINE void four_scores(const float *k, u32 stride, const float *q0, const float *q1, u32 width, vec *s0, vec *s1) {
-  vec a0 = ZERO, a1 = ZERO, a2 = ZERO, a3 = ZERO, b0 = ZERO, b1 = ZERO, b2 = ZERO, b3 = ZERO;
-  for (const float *end = q0 + width; q0 != end; q0 += 4, q1 += 4, k += stride) {
-    vec k0 = wasm_v128_load(k), k1 = wasm_v128_load(k + 4), k2 = wasm_v128_load(k + 8), k3 = wasm_v128_load(k + 12);
-    vec x = wasm_v128_load(q0), y = wasm_v128_load(q1);
-    a0 = fma(k0, x, a0), a1 = fma(k1, x, a1), a2 = fma(k2, x, a2), a3 = fma(k3, x, a3);
-    b0 = fma(k0, y, b0), b1 = fma(k1, y, b1), b2 = fma(k2, y, b2), b3 = fma(k3, y, b3);
-  }
-  *s0 = sum_each(a0, a1, a2, a3), *s1 = sum_each(b0, b1, b2, b3);
+/* Bring a page's keys or values into the cache in the order of their addresses. The loops below go over a page several
+ * times with a stride, which the processor's own prefetching doesn't follow. */
+static __attribute__((noinline)) void touch(const float *page, u32 floats) {
+  for (u32 i = 0; i < floats; i += 16) (void)*(const volatile float *)(page + i);
 }
 
-INLINE vec adjust(const struct attention *a, vec score, u32 slots) {
-  score = wasm_f32x4_mul(score, wasm_f32x4_splat(a->scale));
-  if (a->softcap > 0) {
-    vec cap = wasm_f32x4_splat(a->softcap);
-    score = wasm_f32x4_mul(cap, tanh4(wasm_f32x4_div(score, cap)));
+/* Products of two queries with the keys of a page: `y0`, `y1`, one a slot. Not inlined, like the other inner loops here:
+ * whatever else is alive around them would push their sums out of registers. */
+static __attribute__((noinline)) void page_products(const float *page, u32 page_size, const float *q0, const float *q1,
+                                                    u32 width, float *y0, float *y1) {
+  u32 stride = page_size * 4; /* floats from one vector of a key to the next */
+  for (const float *last = page + stride; page != last; page += 16, y0 += 4, y1 += 4) {
+    vec a0 = ZERO, a1 = ZERO, a2 = ZERO, a3 = ZERO, b0 = ZERO, b1 = ZERO, b2 = ZERO, b3 = ZERO;
+    const float *k = page;
+    for (u32 i = 0; i < width; i += 4, k += stride) {
+      vec k0 = wasm_v128_load(k), k1 = wasm_v128_load(k + 4), k2 = wasm_v128_load(k + 8), k3 = wasm_v128_load(k + 12);
+      vec x = wasm_v128_load(q0 + i), y = wasm_v128_load(q1 + i);
+      a0 = fma(k0, x, a0), a1 = fma(k1, x, a1), a2 = fma(k2, x, a2), a3 = fma(k3, x, a3);
+      b0 = fma(k0, y, b0), b1 = fma(k1, y, b1), b2 = fma(k2, y, b2), b3 = fma(k3, y, b3);
+    }
+    wasm_v128_store(y0, sum_each(a0, a1, a2, a3)), wasm_v128_store(y1, sum_each(b0, b1, b2, b3));
   }
-  vec bits = wasm_i32x4_const(1, 2, 4, 8), seen = wasm_i32x4_eq(wasm_v128_and(wasm_i32x4_splat((i32)slots), bits), bits);
-  return wasm_v128_bitselect(score, wasm_f32x4_const_splat(-__builtin_inff()), seen);
+}
+
+static __attribute__((noinline)) void soften(const struct attention *a, float *scores) {
+  vec cap = wasm_f32x4_splat(a->softcap);
+  for (u32 slot = 0; slot < a->page_size; slot += 4)
+    wasm_v128_store(scores + slot, wasm_f32x4_mul(cap, tanh4(wasm_f32x4_div(wasm_v128_load(scores + slot), cap))));
+}
+
+/* From products to scores: −∞ where the slot isn't seen. Returns the larger of `largest` and them. */
+static vec adjust(const struct attention *a, float *scores, u32 seen, vec largest) {
+  vec scale = wasm_f32x4_splat(a->scale), bits = wasm_i32x4_const(1, 2, 4, 8);
+  vec never = wasm_f32x4_const_splat(-__builtin_inff());
+  for (u32 slot = 0; slot < a->page_size; slot += 4)
+    wasm_v128_store(scores + slot, wasm_f32x4_mul(wasm_v128_load(scores + slot), scale));
+  if (a->softcap > 0) soften(a, scores);
+  for (u32 slot = 0; slot < a->page_size; slot += 4) {
+    vec mask = wasm_i32x4_eq(wasm_v128_and(wasm_i32x4_splat((i32)(seen >> slot)), bits), bits);
+    vec score = wasm_v128_bitselect(wasm_v128_load(scores + slot), never, mask);
+    wasm_v128_store(scores + slot, score);
+    largest = larger(largest, score);
+  }
+  return largest;
 }
 
 /* Scores of a pair with all pages that one of them sees; their largest. */
@@ -113,26 +137,22 @@ static void score_span(const struct attention *a, struct room *room, u32 group, 
     u32 seen0 = pair[0].sight->slots[i], seen1 = pair[1].sight->slots[i];
     if (!(seen0 | seen1)) continue;
     const float *page = a->keys + (pages[i] * a->kv_heads + group) * a->width * a->page_size;
-    for (u32 slot = 0; slot < a->page_size; slot += 4) {
-      vec s0, s1;
-      four_scores(page + slot * 4, a->page_size * 4, pair[0].q, pair[1].q, a->width, &s0, &s1);
-      s0 = adjust(a, s0, seen0 >> slot), s1 = adjust(a, s1, seen1 >> slot);
-      largest[0] = wasm_f32x4_max(largest[0], s0), largest[1] = wasm_f32x4_max(largest[1], s1);
-      wasm_v128_store(room->scores[0] + i * a->page_size + slot, s0);
-      wasm_v128_store(room->scores[1] + i * a->page_size + slot, s1);
-    }
+    touch(page, a->width * a->page_size);
+    float *scores0 = room->scores[0] + i * a->page_size, *scores1 = room->scores[1] + i * a->page_size;
+    page_products(page, a->page_size, pair[0].q, pair[1].q, a->width, scores0, scores1);
+    largest[0] = adjust(a, scores0, seen0, largest[0]), largest[1] = adjust(a, scores1, seen1, largest[1]);
   }
 }
 
-/* Weights e^(score − largest), each in all lanes of a vector, and their sum. */
+/* Weights e^(score − largest), each in all lanes of a vector, and their sum. One below e^−60 counts as zero: it couldn't
+ * change a float32 sum that has a 1 in it, and subnormal numbers are slow. */
 static float weigh_span(const struct attention *a, struct room *room, const struct query *pair, u32 which, float largest) {
-  vec shift = wasm_f32x4_splat(largest), total = ZERO, never = wasm_f32x4_const_splat(-__builtin_inff());
+  vec shift = wasm_f32x4_splat(largest == -__builtin_inff() ? 0 : largest), total = ZERO;
   for (u32 i = 0; i < span_pages(a); i++) {
     if (!(pair[0].sight->slots[i] | pair[1].sight->slots[i])) continue;
     for (u32 key = i * a->page_size; key < (i + 1) * a->page_size; key += 4) {
-      vec score = wasm_v128_load(room->scores[which] + key);
-      vec weight = exp4(wasm_f32x4_sub(score, shift));
-      weight = wasm_v128_andnot(weight, wasm_f32x4_eq(score, never));
+      vec x = wasm_f32x4_sub(wasm_v128_load(room->scores[which] + key), shift);
+      vec weight = wasm_v128_andnot(exp4(x), wasm_f32x4_lt(x, wasm_f32x4_const_splat(-60.0f)));
       total = wasm_f32x4_add(total, weight);
       wasm_v128_store(room->weights[key][which], SPLAT_LANE(weight, 0));
       wasm_v128_store(room->weights[key + 1][which], SPLAT_LANE(weight, 1));
@@ -143,31 +163,56 @@ static float weigh_span(const struct attention *a, struct room *room, const stru
   return sum_lanes(total);
 }
 
-/* Columns `at` … of Σ weight · v for a pair: `count` vectors, four or one. */
-INLINE void sum_values(const struct attention *a, const struct room *room, u32 group, const u32 *pages,
-                       const struct query *pair, u32 at, u32 count) {
-  vec a0 = ZERO, a1 = ZERO, a2 = ZERO, a3 = ZERO, b0 = ZERO, b1 = ZERO, b2 = ZERO, b3 = ZERO;
-  for (u32 i = 0; i < span_pages(a); i++) {
-    u32 seen = pair[0].sight->slots[i] | pair[1].sight->slots[i];
-    if (!seen) continue;
-    const float *v = a->values + (pages[i] * a->kv_heads + group) * a->page_size * a->width + at;
-    const float(*weights)[2][4] = room->weights + i * a->page_size;
-    for (u32 slot = 0; slot < a->page_size; slot++, v += a->width) {
-      if (!(seen >> slot & 1)) continue; /* what an unseen slot holds may be anything, even NaN */
-      vec x = wasm_v128_load(weights[slot][0]), y = wasm_v128_load(weights[slot][1]), v0 = wasm_v128_load(v);
-      a0 = fma(v0, x, a0), b0 = fma(v0, y, b0);
-      if (count > 1) {
-        vec v1 = wasm_v128_load(v + 4), v2 = wasm_v128_load(v + 8), v3 = wasm_v128_load(v + 12);
-        a1 = fma(v1, x, a1), a2 = fma(v2, x, a2), a3 = fma(v3, x, a3);
-        b1 = fma(v1, y, b1), b2 = fma(v2, y, b2), b3 = fma(v3, y, b3);
-      }
+/* Columns of Σ weight · v over a page for a pair, added to `sums0`, `sums1`: `count` vectors, four or one. */
+INLINE void page_sums(const float *v, u32 width, u32 seen, const float (*weights)[2][4], float *sums0,
+                      float *sums1, u32 count) {
+  vec a0 = wasm_v128_load(sums0), b0 = wasm_v128_load(sums1), a1 = ZERO, a2 = ZERO, a3 = ZERO, b1 = ZERO, b2 = ZERO, b3 = ZERO;
+  if (count > 1) {
+    a1 = wasm_v128_load(sums0 + 4), a2 = wasm_v128_load(sums0 + 8), a3 = wasm_v128_load(sums0 + 12);
+    b1 = wasm_v128_load(sums1 + 4), b2 = wasm_v128_load(sums1 + 8), b3 = wasm_v128_load(sums1 + 12);
+  }
+  for (; seen; seen >>= 1, v += width, weights++) {
+    if (!(seen & 1)) continue; /* what an unseen slot holds may be anything, even NaN */
+    vec x = wasm_v128_load((*weights)[0]), y = wasm_v128_load((*weights)[1]), v0 = wasm_v128_load(v);
+    a0 = fma(v0, x, a0), b0 = fma(v0, y, b0);
+    if (count > 1) {
+      vec v1 = wasm_v128_load(v + 4), v2 = wasm_v128_load(v + 8), v3 = wasm_v128_load(v + 12);
+      a1 = fma(v1, x, a1), a2 = fma(v2, x, a2), a3 = fma(v3, x, a3);
+      b1 = fma(v1, y, b1), b2 = fma(v2, y, b2), b3 = fma(v3, y, b3);
     }
   }
-  float *sums0 = pair[0].result->sums + at, *sums1 = pair[1].result->sums + at;
   wasm_v128_store(sums0, a0), wasm_v128_store(sums1, b0);
   if (count > 1) {
     wasm_v128_store(sums0 + 4, a1), wasm_v128_store(sums0 + 8, a2), wasm_v128_store(sums0 + 12, a3);
     wasm_v128_store(sums1 + 4, b1), wasm_v128_store(sums1 + 8, b2), wasm_v128_store(sums1 + 12, b3);
+  }
+}
+
+static __attribute__((noinline)) void page_sums_16(const float *v, u32 width, u32 seen,
+                                                   const float (*weights)[2][4], float *sums0, float *sums1) {
+  page_sums(v, width, seen, weights, sums0, sums1, 4);
+}
+
+static __attribute__((noinline)) void page_sums_4(const float *v, u32 width, u32 seen,
+                                                  const float (*weights)[2][4], float *sums0, float *sums1) {
+  page_sums(v, width, seen, weights, sums0, sums1, 1);
+}
+
+/* Σ weight · v of a pair over the span. */
+static void sum_span(const struct attention *a, const struct room *room, u32 group, const u32 *pages,
+                     const struct query *pair) {
+  float *sums0 = pair[0].result->sums, *sums1 = pair[1].result->sums;
+  for (u32 at = 0; at < a->width; at += 4) wasm_v128_store(sums0 + at, ZERO), wasm_v128_store(sums1 + at, ZERO);
+  for (u32 i = 0; i < span_pages(a); i++) {
+    u32 seen = pair[0].sight->slots[i] | pair[1].sight->slots[i], at = 0;
+    if (!seen) continue;
+    const float *v = a->values + (pages[i] * a->kv_heads + group) * a->page_size * a->width;
+    const float(*weights)[2][4] = room->weights + i * a->page_size;
+    touch(v, a->width * a->page_size);
+    for (; at + 16 <= a->width; at += 16)
+      page_sums_16(v + at, a->width, seen, weights, sums0 + at, sums1 + at);
+    for (; at < a->width; at += 4)
+      page_sums_4(v + at, a->width, seen, weights, sums0 + at, sums1 + at);
   }
 }
 
@@ -180,9 +225,7 @@ static void attend_span(const struct attention *a, struct room *room, u32 group,
     result->largest = max_lanes(largest[which]);
     result->total = weigh_span(a, room, pair, which, result->largest);
   }
-  u32 at = 0;
-  for (; at + 16 <= a->width; at += 16) sum_values(a, room, group, pages, pair, at, 4);
-  for (; at < a->width; at += 4) sum_values(a, room, group, pages, pair, at, 1);
+  sum_span(a, room, group, pages, pair);
 }
 
 INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }

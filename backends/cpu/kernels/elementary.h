@@ -8,7 +8,7 @@ INLINE vec power_of_two(vec exponents) { return wasm_i32x4_shl(wasm_i32x4_add(ex
 /* e^x = 2^n · e^r with |r| ≤ ln 2 / 2 and e^r by its Taylor series. 2^n comes as two factors, so that results near
  * overflow and subnormal ones are right as well. */
 INLINE vec exp4(vec x) {
-  x = wasm_f32x4_min(wasm_f32x4_max(x, wasm_f32x4_const_splat(-104.0f)), wasm_f32x4_const_splat(89.0f));
+  x = wasm_f32x4_pmin(wasm_f32x4_pmax(x, wasm_f32x4_const_splat(-104.0f)), wasm_f32x4_const_splat(89.0f));
   vec n = wasm_f32x4_nearest(wasm_f32x4_mul(x, wasm_f32x4_const_splat(0x1.715476p+0f)));
   vec r = fma(n, wasm_f32x4_const_splat(-0x1.62e4p-1f), x); /* few bits: the product is exact */
   r = fma(n, wasm_f32x4_const_splat(-0x1.7f7d1cp-20f), r);
@@ -20,7 +20,7 @@ INLINE vec exp4(vec x) {
   p = fma(p, r, wasm_f32x4_const_splat(0.5f));
   p = fma(p, r, wasm_f32x4_const_splat(1.0f));
   p = fma(p, r, wasm_f32x4_const_splat(1.0f));
-  vec whole = wasm_i32x4_trunc_sat_f32x4(n), half = wasm_i32x4_shr(whole, 1);
+  vec whole = wasm_i32x4_relaxed_trunc_f32x4(n), half = wasm_i32x4_shr(whole, 1);
   return wasm_f32x4_mul(wasm_f32x4_mul(p, power_of_two(half)), power_of_two(wasm_i32x4_sub(whole, half)));
 }
 

@@ -12,13 +12,13 @@ struct prepare {
 /* The codes of a group: `q` 16 or 32 of them. Returns their scale. */
 INLINE float quantise_group(const float *x, u32 group, i16 *q, i32 *sum) {
   vec largest = ZERO;
-  for (u32 i = 0; i < group; i += 4) largest = wasm_f32x4_max(largest, wasm_f32x4_abs(wasm_v128_load(x + i)));
+  for (u32 i = 0; i < group; i += 4) largest = larger(largest, wasm_f32x4_abs(wasm_v128_load(x + i)));
   float most = max_lanes(largest);
   vec inverse = wasm_f32x4_splat(most > 0x1p-100f ? 32767.0f / most : 0.0f), total = ZERO;
   for (u32 i = 0; i < group; i += 8) {
     vec a = wasm_f32x4_nearest(wasm_f32x4_mul(wasm_v128_load(x + i), inverse));
     vec b = wasm_f32x4_nearest(wasm_f32x4_mul(wasm_v128_load(x + i + 4), inverse));
-    vec ai = wasm_i32x4_trunc_sat_f32x4(a), bi = wasm_i32x4_trunc_sat_f32x4(b);
+    vec ai = wasm_i32x4_relaxed_trunc_f32x4(a), bi = wasm_i32x4_relaxed_trunc_f32x4(b);
     total = wasm_i32x4_add(total, wasm_i32x4_add(ai, bi));
     wasm_v128_store(q + i, wasm_i16x8_narrow_i32x4(ai, bi));
   }

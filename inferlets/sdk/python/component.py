@@ -38,7 +38,6 @@ def _preload() -> None:
     # The folders of the build aren't there at run time: don't look into them at every import.
     sys.path.clear()
     sys.path_importer_cache.clear()
-    sys.argv[:] = ["inferlet"]
     # ``asyncio.run`` of a plain ``def main``: asyncio's own loops want sockets.
     asyncio.new_event_loop = asyncio.events.new_event_loop = Loop
     gc.collect()

@@ -25,9 +25,9 @@ class Tensor:
 
 @dataclass(slots=True)
 class Forward:
-    """A forward pass, ready to go. ``context`` is the handle that the host gave for the working set."""
+    """A forward pass, ready to go."""
 
-    context: Any
+    context: WorkingSetHandle
     tokens: list[int]
     start: int
     end: int
@@ -66,6 +66,8 @@ class Decoder(Protocol):
 
 
 class WorkingSetHandle(Protocol):
+    id: int
+
     def reserve(self, pages: int) -> None: ...
     def capacity(self) -> int: ...
     def fork(self) -> WorkingSetHandle: ...

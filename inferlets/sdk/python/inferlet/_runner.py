@@ -9,6 +9,7 @@ import inspect
 import json
 import linecache
 import sys
+import traceback
 from collections.abc import Awaitable
 from types import CodeType, ModuleType
 from typing import Any
@@ -25,12 +26,15 @@ def run(path: str, text: str, input: str) -> str:
     _streams.install()
     runtime.reseed()
     try:
-        result = _call(_load(path, text), path)
-        return dump(result)
+        return dump(_call(_load(path, text), path))
     except BaseException as error:
-        raise explain(error) from None
+        _program.ballast.clear()
+        failure = explain(error)
+        traceback.clear_frames(error.__traceback__)
     finally:
         _streams.flush()
+    # Not from inside: the program's exception, and all that its frames hold, is gone by now.
+    raise failure
 
 
 def _load(path: str, text: str) -> ModuleType:
@@ -67,8 +71,12 @@ def _complete(result: Awaitable[Any], path: str) -> Any:
         return loop.run_until_complete(result)
     except StuckError:
         raise DeadlockError(path, _places(loop)) from None
+    except MemoryError:
+        loop.set_exception_handler(lambda loop, context: None)  # tasks by the thousand would each report theirs
+        raise
     finally:
-        _finish(loop)
+        if not isinstance(sys.exception(), MemoryError):
+            _finish(loop)
 
 
 def _arguments(main: Any, path: str) -> tuple[Any, ...]:

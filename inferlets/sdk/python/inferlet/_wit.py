@@ -49,6 +49,7 @@ class _Decoder:
 class _WorkingSet:
     def __init__(self, handle: forward.WorkingSet) -> None:
         self.handle = handle
+        self.id = handle.id()
         self.reserve = _checked(handle.reserve)
         self.capacity = _checked(handle.capacity)
         self.discard = _checked(handle.discard)
@@ -64,7 +65,7 @@ def _submission(ticket: int, request: Request) -> events.Submission:
     if not isinstance(request, Forward):
         return events.Submission(ticket, _RECEIVE)
     call = forward.Call(
-        request.context.handle,
+        request.context.id,
         request.tokens,
         request.start,
         request.end,

@@ -1,8 +1,8 @@
 """A conversation as the model was trained to read it: each function gives the tokens to append to a context.
 
 A chat is ``prefix() + system(…) + user(…) + cue()``, the answer up to one of ``stop_tokens()``, then ``seal()``, and
-so on with ``user``. Without a system message, ``preamble()`` stands in its place. Where a model has no chat template (``available()`` is False) these raise TemplateError, except for
-``prefix`` and ``stop_tokens``, which every model has.
+so on with ``user``. Without a system message, ``preamble()`` stands in its place. Where a model has no chat template
+(``available()`` is False) these raise TemplateError, except for ``prefix`` and ``stop_tokens``, which every model has.
 """
 
 from __future__ import annotations

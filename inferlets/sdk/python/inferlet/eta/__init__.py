@@ -60,6 +60,7 @@ from inferlet.eta.ops import (
     tanh,
     top_k,
     unpack_bits,
+    where,
     xor,
 )
 from inferlet.eta.pipeline import Pipeline
@@ -133,5 +134,6 @@ __all__ = [
     "tanh",
     "top_k",
     "unpack_bits",
+    "where",
     "xor",
 ]

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+from inferlet.errors import EpilogueError
 from inferlet.eta import intrinsics
-from inferlet.eta.tensor import Operand, Tensor, apply, as_tensor, param
+from inferlet.eta.tensor import Operand, Tensor, apply, as_tensor, author_line, param
 
 Length = int | str
 """A number, or ``intrinsics.VOCAB``."""
@@ -299,6 +300,7 @@ def sample(
     Temperature 0 takes the likeliest; ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off; ``mask`` is a packed bit mask of
     allowed tokens. The settings are parameters: passes with other settings share the epilogue.
     """
+    _check_settings(temperature, top_k, top_p, min_p)
     x = intrinsics.logits() if logits is None else as_tensor(logits)
     if mask is not None:
         x = mask_logits(x, mask if isinstance(mask, Tensor) else param(mask, "u32"))
@@ -312,3 +314,18 @@ def sample(
     if min_p:
         x = keep(x, apply("min_p", x, param(float(min_p)), keepdims=True))
     return gumbel_max(x)
+
+
+def _check_settings(temperature: float, top_k: int, top_p: float, min_p: float) -> None:
+    wrong = [
+        f"{name} is {value}; give {wanted}"
+        for name, value, good, wanted in (
+            ("temperature", temperature, 0 <= temperature < inf, "0 (the likeliest token) or more"),
+            ("top_k", top_k, 0 <= top_k < 2**31, "0 (off) or how many tokens to keep"),
+            ("top_p", top_p, 0 < top_p <= 1, "a probability above 0; 1 is off"),
+            ("min_p", min_p, 0 <= min_p <= 1, "a share of the likeliest token's probability; 0 is off"),
+        )
+        if not good
+    ]
+    if wrong:
+        raise EpilogueError(f"{author_line()}: {'; '.join(wrong)}")

@@ -45,7 +45,7 @@ class Node:
         self.inputs = inputs
         self.attributes = attributes
         self.parameter: Elements | None = None
-        self.line = _author_line()
+        self.line = author_line()
         self.serial = next(_serials)
 
 
@@ -215,7 +215,7 @@ def as_tensor(value: object) -> Tensor:
     convert = getattr(value, "__tensor__", None)
     if convert is None:
         raise EpilogueError(
-            f"{_author_line()}: {type(value).__name__} can't be used with a Tensor; give a tensor, number or list"
+            f"{author_line()}: {type(value).__name__} can't be used with a Tensor; give a tensor, number or list"
         )
     return as_tensor(convert())
 
@@ -241,7 +241,7 @@ def _flattened(value: Any) -> tuple[tuple[int, ...], Sequence[float]]:
     rows = [_flattened(row) for row in value]
     shapes = {shape for shape, _ in rows}
     if len(shapes) != 1:
-        raise EpilogueError(f"{_author_line()}: a parameter's rows must be of one length, and not empty")
+        raise EpilogueError(f"{author_line()}: a parameter's rows must be of one length, and not empty")
     return (len(rows), *shapes.pop()), tuple(itertools.chain.from_iterable(values for _, values in rows))
 
 
@@ -259,14 +259,14 @@ def _converted(element: dtype, values: Iterable[Any]) -> list[Any]:
     low, high = (0, 2**32) if element is dtype.u32 else (-(2**31), 2**31)
     found = [int(value) for value in values]
     if not all(low <= value < high for value in found) or found != list(values):
-        raise EpilogueError(f"{_author_line()}: a parameter of {element} has whole numbers from {low} to {high - 1}")
+        raise EpilogueError(f"{author_line()}: a parameter of {element} has whole numbers from {low} to {high - 1}")
     return found
 
 
 def _wire_number(value: float) -> float | str:
     """JSON has no infinities."""
     if value != value:
-        raise EpilogueError(f"{_author_line()}: NaN can't be a constant")
+        raise EpilogueError(f"{author_line()}: NaN can't be a constant")
     return ("inf" if value > 0 else "-inf") if value in (float("inf"), float("-inf")) else value
 
 
@@ -274,7 +274,7 @@ def _subscript(tensor: Tensor, keys: tuple[Any, ...]) -> Tensor:
     """Axes left of an ellipsis count from the front, those right of it from the end."""
     marks = [place for place, key in enumerate(keys) if isinstance(key, EllipsisType)]
     if len(marks) > 1:
-        raise EpilogueError(f"{_author_line()}: an index has one `...` at most")
+        raise EpilogueError(f"{author_line()}: an index has one `...` at most")
     front = keys[: marks[0]] if marks else keys
     back = keys[marks[0] + 1 :] if marks else ()
     axis = 0
@@ -294,17 +294,17 @@ def _select(tensor: Tensor, key: Any, axis: int) -> Tensor:
     if isinstance(key, int) and not isinstance(key, bool):
         return apply("index", tensor, axis=axis, at=key)
     raise EpilogueError(
-        f"{_author_line()}: {key!r} can't index a Tensor; use a number, a slice, `...`, or one tensor of indices"
+        f"{author_line()}: {key!r} can't index a Tensor; use a number, a slice, `...`, or one tensor of indices"
     )
 
 
 def _refuse(tensor: Tensor, what: str, remedy: str) -> NoReturn:
     raise EpilogueError(
-        f"{_author_line()}: the Tensor made at {tensor.node.line} {what} while an epilogue is traced; {remedy}"
+        f"{author_line()}: the Tensor made at {tensor.node.line} {what} while an epilogue is traced; {remedy}"
     )
 
 
-def _author_line() -> str:
+def author_line() -> str:
     """The nearest caller outside of the SDK, as ``file:line``."""
     for frame in _frames():
         module = str(frame.f_globals.get("__name__", ""))

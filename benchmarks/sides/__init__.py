@@ -1,0 +1,1 @@
+"""What is measured against each other. Each side runs in a process of its own (``benchmarks.worker``)."""

@@ -1,0 +1,90 @@
+"""llama.cpp through llama-cpp-python's plain bindings of its C functions, greedy on the C side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import llama_cpp as c
+
+from benchmarks.sides.side import Job
+
+CONTEXT, BATCH, SEQUENCES = 4096, 512, 16
+
+
+class LlamaCppSide:
+    def __init__(self, job: Job) -> None:
+        c.llama_backend_init()
+        _silence()
+        self._model = c.llama_model_load_from_file(str(job.model).encode(), c.llama_model_default_params())
+        parameters = c.llama_context_default_params()
+        parameters.n_ctx, parameters.n_seq_max = CONTEXT, SEQUENCES
+        parameters.n_batch = parameters.n_ubatch = BATCH
+        parameters.n_threads = parameters.n_threads_batch = job.threads
+        # One cache for all sequences, so that each may be as long as it likes: the default divides it among them.
+        parameters.kv_unified = True
+        self._context = c.llama_init_from_model(self._model, parameters)
+        self._batch = c.llama_batch_init(BATCH, 0, 1)
+        self._sampler = c.llama_sampler_init_greedy()
+        self.description = f"llama.cpp of llama-cpp-python {c.__version__}, CPU"
+
+    def decode(self, prompt: Sequence[int], count: int) -> float:
+        self._clear()
+        token = self._prompt(0, prompt)
+        start = time.perf_counter()
+        for position in range(len(prompt), len(prompt) + count):
+            token = next(self._forward([(0, position, token, True)]))
+        return count / (time.perf_counter() - start)
+
+    def prefill(self, prompt: Sequence[int]) -> float:
+        self._clear()
+        start = time.perf_counter()
+        self._prompt(0, prompt)
+        return len(prompt) / (time.perf_counter() - start)
+
+    def streams(self, prompts: Sequence[Sequence[int]], count: int) -> float:
+        self._clear()
+        start = time.perf_counter()
+        entries = [
+            (sequence, position, token, position == len(prompt) - 1)
+            for sequence, prompt in enumerate(prompts)
+            for position, token in enumerate(prompt)
+        ]
+        tokens = list(self._forward(entries))
+        for step in range(count - 1):
+            entries = [(i, len(prompts[i]) + step, token, True) for i, token in enumerate(tokens)]
+            tokens = list(self._forward(entries))
+        return len(prompts) * count / (time.perf_counter() - start)
+
+    def close(self) -> None:
+        c.llama_batch_free(self._batch)
+        c.llama_free(self._context)
+        c.llama_model_free(self._model)
+
+    def _clear(self) -> None:
+        c.llama_memory_clear(c.llama_get_memory(self._context), False)
+
+    def _prompt(self, sequence: int, prompt: Sequence[int]) -> int:
+        last = len(prompt) - 1
+        return next(self._forward([(sequence, i, token, i == last) for i, token in enumerate(prompt)]))
+
+    def _forward(self, entries: Sequence[tuple[int, int, int, bool]]) -> Iterator[int]:
+        """One pass over ``(sequence, position, token, whether to read it out)``; the likeliest token of those read out."""
+        batch = self._batch
+        batch.n_tokens = len(entries)
+        for i, (sequence, position, token, wanted) in enumerate(entries):
+            batch.token[i], batch.pos[i], batch.logits[i] = token, position, wanted
+            batch.n_seq_id[i], batch.seq_id[i][0] = 1, sequence
+        if status := c.llama_decode(self._context, batch):
+            raise RuntimeError(f"llama_decode of {len(entries)} tokens gave {status}")
+        for i, entry in enumerate(entries):
+            if entry[3]:
+                yield c.llama_sampler_sample(self._sampler, self._context, i)
+
+
+@c.llama_log_callback
+def _ignore(level: int, text: bytes, data: object) -> None: ...
+
+
+def _silence() -> None:
+    c.llama_log_set(_ignore, None)

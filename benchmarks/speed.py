@@ -1,0 +1,114 @@
+"""Ours and llama.cpp on the same file with as many threads, in turns: ``python -m benchmarks.speed``.
+
+Each side is a process of its own; a round measures each once, and ratios are taken within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import models
+from benchmarks.harness import Summary, in_turns, ratio, table
+from benchmarks.processes import PeerMissingError, Process
+
+SIDES = ("engine", "inferlet", "llama.cpp")
+PEER = "llama.cpp"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """``arguments`` makes a side's arguments from the model's token ids."""
+
+    name: str
+    title: str
+    arguments: Callable[[Sequence[int]], dict[str, Any]]
+
+
+WORKLOADS = (
+    Workload("decode", "decode, 128 tokens", lambda ids: {"prompt": ids[:12], "count": 128}),
+    Workload("prefill", "prefill, 512 tokens", lambda ids: {"prompt": ids[:512]}),
+    Workload(
+        "streams",
+        "16 streams of 32 tokens",
+        lambda ids: {"prompts": [ids[12 * i : 12 * i + 12] for i in range(16)], "count": 32},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Result:
+    """Tokens a second of one workload by side, a figure a round."""
+
+    model: str
+    workload: str
+    figures: Mapping[str, list[float]]
+
+    def row(self) -> list[str]:
+        cells = [Summary.of(self.figures[name]).show() if name in self.figures else "not here" for name in SIDES]
+        peer = self.figures.get(PEER)
+        ratios = [
+            ratio(self.figures[name], peer).show(2) if peer and name in self.figures else "–"
+            for name in SIDES
+            if name != PEER
+        ]
+        return [self.model, self.workload, *cells, *ratios]
+
+
+HEADER = ("model", "workload", *(f"{name}, tok/s" for name in SIDES), "engine ÷ peer", "inferlet ÷ peer")
+
+
+def measure(model: str, path: Path, backend: str, threads: int, rounds: int) -> tuple[list[Result], list[str]]:
+    """Results by workload, and a line for each side: what it is and the memory it took."""
+    ids = models.token_ids(path, 1024)
+    with ExitStack() as stack:
+        sides: dict[str, Process] = {}
+        for name in SIDES:
+            try:
+                sides[name] = stack.enter_context(Process(name, path, backend, threads))
+            except PeerMissingError as error:
+                print(f"{name} is not here, only ours is measured: {error}", file=sys.stderr)
+        results = [Result(model, work.title, _turns(sides, work, ids, rounds)) for work in WORKLOADS]
+        notes = [f"{name}: {side.description}; {side.memory / 1e6:.0f} MB resident" for name, side in sides.items()]
+        return results, notes
+
+
+def _turns(sides: Mapping[str, Process], work: Workload, ids: Sequence[int], rounds: int) -> dict[str, list[float]]:
+    calls = {name: partial(side.measure, work.name, **work.arguments(ids)) for name, side in sides.items()}
+    in_turns(calls, 1)  # Buckets are recorded, caches filled, clocks raised.
+    return in_turns(calls, rounds)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.speed", description=__doc__)
+    parser.add_argument("--model", action="append", help="a model by name or a GGUF file; default: both built-in ones")
+    parser.add_argument("--backend", default="auto")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path, help="write every figure there")
+    asked = parser.parse_args(argv)
+    results: list[Result] = []
+    for model in asked.model or models.MODELS:
+        found, notes = measure(model, models.find(model), asked.backend, asked.threads, asked.rounds)
+        results += found
+        print("\n".join(notes), file=sys.stderr)
+    print(table(HEADER, [result.row() for result in results]))
+    if asked.json:
+        asked.json.write_text(json.dumps([asdict(result) for result in results], indent=2), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

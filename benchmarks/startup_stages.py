@@ -1,0 +1,52 @@
+"""A traced start: what ``pie-edge run`` does until the first token, stage by stage. Started by ``benchmarks.startup``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+
+from benchmarks.trace import Tracer
+
+STAGES = {
+    "pie_edge.runtime:choose": "choose a backend",
+    "pie_edge.runtime:open_checkpoint": "open the checkpoint",
+    "pie_edge.runtime:registry.read": "check the model's shapes",
+    "pie_edge.runtime:_language": "tokenizer and chat template",
+    "pie_edge.runtime:open_backend": "open the backend",
+    "pie_edge.control.device:load_weights": "load the weights",
+    "pie_edge.control.device:Device.open": "device: caches, weights",
+    "pie_edge.runtime:Host.open": "open the host",
+    "pie_edge.host.host:load_component": "load the language component",
+    "pie_edge.host.host:Sandbox": "link the imports",
+    "pie_edge.host.instance:Instantiation.poll": "instantiate the inferlet",
+    "pie_edge.control.device:Device._model": "record the model's Program",
+    "pie_edge.control.device:Device._run_epilogue": "compile and start the epilogue",
+    "pie_edge.control.device:Device.run": "steps, all of them",
+}
+"""What is traced, and what the breakdown calls it."""
+
+
+def main() -> None:
+    spawned, *words = sys.argv[1:]
+    tracer = Tracer()
+    started = time.time()
+    tracer.note("interpreter", float(spawned), started)
+    app = importlib.import_module("pie_edge.cli.app")
+    imported = time.time()
+    tracer.note("import the command line", started, imported)
+    importlib.import_module("pie_edge.runtime")
+    tracer.note("import the runtime", imported, time.time())
+    tracer.wrap(STAGES)
+    try:
+        app.start(words)
+    except SystemExit as end:
+        if end.code:
+            raise
+    spans = [(span.title, span.thread, span.start - float(spawned), span.seconds) for span in tracer.spans]
+    print(json.dumps(spans), file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
