@@ -54,13 +54,14 @@ class _Arrays:
         places = placement.places[rows]
         table = placement.table(part.end, size)
         fresh = {id(entry): bits for entry, bits in placement.writes(part.first, part.count, size)}
-        self.token_src += work.tokens[rows]
+        self.token_src += work.tokens[rows] if work.source is None else (-1 - work.source,)
         self.positions += placement.positions[rows]
         self.row_index += places
         self.write_slots += [placement.entries[place // size].page * size + place % size for place in places]
         self.pages += [entry.page for entry in table]
-        self.page_bits += [placement.seen(index, part.end, size) for index in range(len(table))]
-        self.fresh_bits += [fresh.get(id(entry), 0) for entry in table]
+        own = [fresh.get(id(entry), 0) for entry in table]
+        self.page_bits += [placement.seen(index, part.end, size) | bits for index, bits in enumerate(own)]
+        self.fresh_bits += own
         self.query_starts.append(len(self.token_src))
         self.page_starts.append(len(self.pages))
         return readout

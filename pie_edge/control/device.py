@@ -32,7 +32,7 @@ Progress = Callable[[int, int, str], None]
 class DeviceSettings:
     """``kv_memory`` in bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
     ``shared_rows`` of one that others' single tokens are in; ``park_memory`` is host memory for the pages of waiting
-    inferlets."""
+    inferlets; ``speculation_depth`` 0 turns run-ahead off."""
 
     page_size: int = 16
     kv_memory: int = 0
@@ -41,6 +41,7 @@ class DeviceSettings:
     sequences: int = 256
     logits_memory: int = 64 << 20
     park_memory: int = 1 << 30
+    speculation_depth: int = 1
 
 
 def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: int) -> tuple[Cache, Bucket]:
@@ -104,13 +105,14 @@ class Device:
         self.limit = limit
         self.shared_rows = min(settings.shared_rows, settings.rows)
         self.park_memory = settings.park_memory
+        self.speculation_depth = settings.speculation_depth
         self._spec = spec
         self._family = family
         self._backend = backend
         self._encodings = encodings
         self._buffers = buffers
         self._models: dict[Bucket, Executable] = {}
-        self._epilogues: dict[tuple[str, int], Executable] = {}
+        self._epilogues: dict[tuple[str, int, int], Executable] = {}
         self._copiers: dict[bool, Executable] = {}
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
         self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")]
@@ -134,10 +136,8 @@ class Device:
         loaded = await load_weights(program, weights, backend, progress)
         return cls(spec, family, backend, cache, limit, settings, encodings, states | loaded)
 
-    async def launch(self, step: Batch, copies: Sequence[Copy], landed: Callable[[], None]) -> Flight:
+    async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""
-        if copies:
-            await self.copy_pages(copies)
         bucket = bucket_for(step.inputs.counts, self.limit)
         executable = await self._model(bucket)
         runs = [(group, await self._epilogue(group)) for group in epilogues.group(step)]
@@ -209,9 +209,10 @@ class Device:
             self._backend.run(self._copiers[slots], given)
 
     async def _epilogue(self, group: Group) -> Executable:
-        key = group.epilogue.digest, group.capacity
+        slots = self.cache.token_slots if group.keeps else 0
+        key = group.epilogue.digest, group.capacity, slots
         if key not in self._epilogues:
-            program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows)
+            program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, slots)
             self._epilogues[key] = await self._backend.compile(program, self._buffers)
         return self._epilogues[key]
 

@@ -15,11 +15,12 @@ from typing import Any
 
 from pie_edge.backend import Backend
 from pie_edge.control import batch, pages
+from pie_edge.control.ahead import RunAhead
 from pie_edge.control.device import Device, DeviceSettings, Flight
 from pie_edge.control.epilogues import check_parameters
 from pie_edge.control.handles import Handles
 from pie_edge.control.pace import Pace
-from pie_edge.control.pages import Copy, Entry, PagePool
+from pie_edge.control.pages import Copy, Entry, PagePool, WorkingSet
 from pie_edge.control.parking import Parking, Spill
 from pie_edge.control.prefix import PrefixIndex
 from pie_edge.control.queue import HostTensor, Queues, Work
@@ -74,6 +75,8 @@ class Engine:
         self._device = device
         limit = device.limit
         self._budget = Budget(limit.rows, limit.sequences, limit.sampled, limit.entries, device.shared_rows)
+        self.ahead = RunAhead(device.cache.token_slots, device.speculation_depth, self._unwanted)
+        self._prepared: list[Work] = []
         self._queues = Queues()
         self._pace = Pace()
         self._flights: deque[Flight] = deque()
@@ -117,7 +120,7 @@ class Engine:
         for _, _, target, slot in pairs:
             writes[id(target)] = target, writes.get(id(target), (target, 0))[1] | 1 << slot
         copies = pages.make_writable(self.pool, writes.values(), space.name)
-        await self._device.copy_pages(copies)
+        await self._copy(copies)
         size = self.pool.page_size
         await self._device.copy_slots([(s.page * size + i, t.page * size + j) for s, i, t, j in pairs])
 
@@ -141,7 +144,20 @@ class Engine:
             raise ContextOverflow(
                 f"{space.name} reads {len(request.placement.entries)} pages in one pass; the most is {self._budget.entries}"
             )
-        arrival = next(self._arrivals)
+        ahead = self.ahead.confirm(request, epilogue)
+        if ahead is not None:
+            return self._take_up(ahead)
+        work = self._work(space, request, epilogue)
+        self._admit(work)
+        self._queues.push(work)
+        self._wake.set()
+        return work.future
+
+    def changed(self, context: WorkingSet) -> None:
+        """A context changes between passes: what was prepared for it no longer holds."""
+        self.ahead.drop(context)
+
+    def _work(self, space: Space, request: Request, epilogue: Epilogue | None) -> Work:
         work = Work(
             space=space,
             queue=request.queue,
@@ -152,18 +168,35 @@ class Engine:
             epilogue=epilogue,
             parameters=request.parameters,
             future=asyncio.get_running_loop().create_future(),
-            arrival=arrival,
+            arrival=next(self._arrivals),
             action=request.action,
         )
         for entry in request.placement.entries:
             entry.users += 1
+        return work
+
+    def _admit(self, work: Work) -> None:
+        """From now on the work counts as its space's."""
         if work.context is not None:
             work.context.pending += 1
-            work.context.last_used = arrival
-        space.waiting += 1
-        self._queues.push(work)
-        self._wake.set()
-        return work.future
+            work.context.last_used = work.arrival
+        work.space.waiting += 1
+
+    def _take_up(self, ahead: Work) -> asyncio.Future[tuple[HostTensor, ...]]:
+        """What a program asks for was prepared: it waits, is under way, or is done."""
+        self._admit(ahead)
+        ahead.space.usage.predicted += 1
+        if not ahead.flying and not ahead.done:
+            self._prepared.remove(ahead)
+            self.ahead.free_source(ahead)
+            self._queues.push(ahead)
+            self._wake.set()
+            return ahead.future
+        self.residency.mark(ahead)
+        self._predict([ahead])
+        if ahead.done:
+            self._deliver(ahead, ahead.future.result())
+        return ahead.future
 
     def _epilogue(self, request: Request, who: str) -> Epilogue | None:
         if request.epilogue is None:
@@ -176,6 +209,8 @@ class Engine:
 
     def _forget(self, space: Space, reason: PieError) -> None:
         self.spaces.discard(space)
+        for context in space.contexts():
+            self.ahead.drop(context)
         for work in [work for work in self._queues if work.space is space]:
             # One under way ends when its step does: its pages are being written.
             if work.flying:
@@ -210,11 +245,11 @@ class Engine:
     def _may_launch(self) -> bool:
         """Work-conserving: at once when the device is idle. Behind a running step: when everybody who could ask has asked,
         or shortly before the running step's predicted end."""
-        if not self._queues.heads():
+        if not self._queues.heads() and not self._prepared:
             return False
         if not self._flights:
             return True
-        asking = {work.space for work in self._queues}
+        asking = {work.space for work in (*self._queues, *self._prepared)}
         if len(asking) >= len(self.spaces):
             return True
         wait = self._pace.remaining(time.perf_counter())
@@ -233,10 +268,14 @@ class Engine:
             if work.adopted is None:
                 work.done = work.adopted = self.residency.adopt(work)
                 work.space.usage.cached_tokens += work.adopted
-        slices = pick(self._queues.heads(), self._budget, self.pool.page_size)
+        heads = self._queues.heads()
+        slices = pick([*heads, *self._prepared], self._budget, self.pool.page_size)
         ready, copies, moves = self._claim(slices)
-        if len(ready) < len(slices):
-            made_room = self._make_room(slices, busy=bool(ready or self._flights))
+        await self._copy(copies)
+        await self._restore(moves)
+        refused = [part.work for part in slices if part not in ready]
+        if refused:
+            made_room = self._make_room(refused, busy=bool(ready or self._flights))
             if not ready:
                 return made_room
         if not ready:
@@ -244,15 +283,29 @@ class Engine:
         step = batch.build(ready, self.pool.page_size)
         for part in ready:
             part.work.flying = True
+            if part.last:
+                room = min(self.context_limit, len(part.work.placement.entries) * self.pool.page_size)
+                self.ahead.reserve_slot(part.work, room)
+        self._prepared = [work for work in self._prepared if not work.flying]
         try:
-            await self._restore(moves)
-            flight = await self._device.launch(step, copies, self._wake.set)
+            flight = await self._device.launch(step, self._wake.set)
         except Exception as error:
             self._crash(step, error)
             return True
         self._pace.launched(step.inputs.counts.rows, time.perf_counter())
         self._flights.append(flight)
+        for part in ready:
+            self.ahead.free_source(part.work)
+        self._predict([part.work for part in ready if part.last and part.work.confirmed])
         return True
+
+    def _predict(self, works: Sequence[Work]) -> None:
+        """Prepare the passes that will follow these."""
+        for work in works:
+            ahead = self.ahead.predict(work, lambda request, space=work.space: self._work(space, request, None))
+            if ahead is not None:
+                self._prepared.append(ahead)
+                self._wake.set()
 
     async def _act(self, work: Work) -> None:
         assert work.action is not None
@@ -286,6 +339,9 @@ class Engine:
             self._deliver(readout.part.work, tensors)
 
     def _deliver(self, work: Work, tensors: tuple[HostTensor, ...]) -> None:
+        if not work.confirmed:
+            self._keep(work, tensors)
+            return
         usage = work.space.usage
         usage.passes += 1
         usage.forwarded_tokens += len(work.tokens) - (work.adopted or 0)
@@ -297,13 +353,41 @@ class Engine:
             work.future.set_result(tensors)
         self._end(work, None)
 
+    def _keep(self, work: Work, tensors: tuple[HostTensor, ...]) -> None:
+        """A prepared pass is done before anybody asked for it, or when nobody will any more."""
+        self._release(work)
+        if not work.future.done():
+            work.future.set_result(tensors)
+        if not self.ahead.wanted(work):
+            self.ahead.free_slot(work)
+
+    def _unwanted(self, work: Work) -> None:
+        """Nobody will ask for a prepared pass. One that is on the device runs to its end unseen."""
+        if work in self._prepared:
+            self._prepared.remove(work)
+        if not work.flying:
+            self.ahead.free_source(work)
+            self.ahead.free_slot(work)
+            self._release(work)
+        work.space.usage.mispredicted += 1
+
+    def _release(self, work: Work) -> None:
+        if work.using:
+            work.using = False
+            for entry in work.placement.entries:
+                self.pool.end_use(entry)
+
     def _crash(self, step: batch.Batch, error: Exception) -> None:
         """The step came to nothing: its calls fail, and what they wrote is not to be trusted."""
-        for part in step.slices:
-            part.work.flying = False
-            if part.work.context is not None:
-                part.work.context.plain = False
-            self._end(part.work, _told(error))
+        for work in (part.work for part in step.slices):
+            work.flying = False
+            if work.context is not None:
+                work.context.plain = False
+            if not work.confirmed and work.context is not None:
+                self.ahead.drop(work.context)
+                self._unwanted(work)
+            else:
+                self._end(work, _told(error))
 
     # ---- pages
 
@@ -323,10 +407,17 @@ class Engine:
             ready.append(part)
         return ready, copies, moves
 
-    def _make_room(self, slices: Sequence[Slice], busy: bool) -> bool:
-        """Park an idle context; with none, and nothing running that will free pages, end the newest inferlet."""
+    def _make_room(self, refused: Sequence[Work], busy: bool) -> bool:
+        """Drop what was only foreseen; park an idle context; with none, and nothing running that will free pages, end the
+        newest inferlet. Whether there is more room now."""
+        foreseen = [work.context for work in self._prepared if work.context is not None]
+        for context in foreseen:
+            self.ahead.drop(context)
+        asking = [work.space for work in refused if work.confirmed]
+        if foreseen or not asking:
+            return bool(foreseen)
         if not self.parking.full:
-            moves = self.residency.park(slices[0].work.space, self.spaces)
+            moves = self.residency.park(asking[0], self.spaces)
             if moves:
                 self._save(moves)
                 return True
@@ -338,6 +429,13 @@ class Engine:
         self.residency.pressure.ended += 1
         newest.end(out_of_pages(newest, self.pool))
         return True
+
+    async def _copy(self, copies: Sequence[Copy]) -> None:
+        """Duplicate pages on the device; then their sources may go."""
+        try:
+            await self._device.copy_pages(copies)
+        finally:
+            self.pool.release(copy.source for copy in copies)
 
     async def _restore(self, moves: Sequence[Move]) -> None:
         """Bring parked content back to the device, then let go of what nobody names any more."""
@@ -376,8 +474,8 @@ class Engine:
         if not work.ended:
             work.ended = True
             work.space.waiting -= 1
-            for entry in work.placement.entries:
-                self.pool.end_use(entry)
+            self._release(work)
+            self.ahead.free_slot(work)
             if work.context is not None:
                 pages.end_call(self.pool, work.context)
         if error is not None:

@@ -13,6 +13,10 @@ from pie_edge.program.node_types import TensorType
 from pie_edge.sampling import Epilogue
 
 
+NOWHERE = 0xFFFFFFFF
+"""The slot of a token that isn't kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Readouts whose epilogues have one digest. ``positions`` and ``draw_keys`` are those of their rows, in order."""
@@ -21,6 +25,11 @@ class Group:
     readouts: tuple[Readout, ...]
     positions: tuple[int, ...]
     draw_keys: tuple[int, ...]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether one of the passes keeps its token for a next one."""
+        return any(readout.part.work.slot is not None for readout in self.readouts)
 
     @property
     def capacity(self) -> int:
@@ -39,6 +48,9 @@ class Group:
             "positions": words(self.positions, rows),
             "draw_keys": words(self.draw_keys, 2 * rows),
         }
+        if self.keeps:
+            slots = [NOWHERE if r.part.work.slot is None else r.part.work.slot for r in self.readouts]
+            found["slots"] = words(slots, self.capacity)
         for index, parameter in enumerate(self.epilogue.parameters):
             given = b"".join(readout.part.work.parameters[index] for readout in self.readouts)
             found[f"param{index}"] = memoryview(given.ljust(nbytes(parameter) * self.capacity, b"\0"))

@@ -139,7 +139,8 @@ class WorkingSet:
     ``history`` is the tokens from the first on that are known to have made the keys, for as long as the context is
     *plain*: nothing hidden, nothing moved, positions equal to places. Only plain contexts share prefixes. ``keys`` names
     the whole pages of the history in the prefix index. ``pending`` counts the calls that still use it; a ``retired`` one
-    gives its pages back when the last of them ends. ``last_used`` orders contexts by their last call.
+    gives its pages back when the last of them ends. ``last_used`` orders contexts by their last call. ``misses`` and
+    ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many passes it won't guess.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -149,6 +150,8 @@ class WorkingSet:
     pending: int = 0
     retired: bool = False
     last_used: int = 0
+    misses: int = 0
+    distrust: int = 0
 
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size
@@ -178,11 +181,13 @@ class Copy:
     target: int
 
 
-def make_writable(pool: PagePool, writes: Iterable[tuple[Entry, int]], who: str) -> tuple[Copy, ...]:
-    """Give each entry a page of its own (mapped on first use, copied on write) and mark its bits written.
+def make_writable(
+    pool: PagePool, writes: Iterable[tuple[Entry, int]], who: str, *, mark: bool = True
+) -> tuple[Copy, ...]:
+    """Give each entry a page of its own (mapped on first use, copied on write) and, with ``mark``, mark its bits written.
 
-    ``writes`` pairs an entry with the bits of the tokens to be written there. Raises OutOfPages and changes nothing when
-    the pool can't supply the pages.
+    ``writes`` pairs an entry with the bits of the tokens to be written there. The sources of the copies stay held: release
+    them once the copying is on the device. Raises OutOfPages and changes nothing when the pool can't supply the pages.
     """
     wanted = list(writes)
     needing = [(entry, bits) for entry, bits in wanted if entry.page == UNMAPPED or pool.holders(entry.page) > 1]
@@ -191,10 +196,12 @@ def make_writable(pool: PagePool, writes: Iterable[tuple[Entry, int]], who: str)
         # A page that is written whole needs no copy of what it replaces.
         if entry.written & ~bits:
             copies.append(Copy(entry.page, page))
-        pool.release([entry.page])
+        else:
+            pool.release([entry.page])
         entry.page = page
-    for entry, bits in wanted:
-        entry.written |= bits
+    if mark:
+        for entry, bits in wanted:
+            entry.written |= bits
     return tuple(copies)
 
 

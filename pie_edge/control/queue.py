@@ -77,7 +77,9 @@ class Work:
     """A call on its way: what it asks, for whom, and how many of its rows have been forwarded.
 
     ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; while ``flying`` some are in
-    a step on the device.    An ``action`` is done in place of a pass when its turn comes.
+    a step on the device.    An ``action`` is done in place of a pass when its turn comes. The token of a predicted pass comes from the ``source``
+    slot of the device's token pool, and until it is ``confirmed`` nobody has asked for it; ``slot`` is where a pass keeps
+    its own token for one that may follow.
     """
 
     space: Space
@@ -91,9 +93,13 @@ class Work:
     future: Future[tuple[HostTensor, ...]]
     arrival: int
     action: Callable[[], Awaitable[None]] | None = None
+    source: int | None = None
+    slot: int | None = None
+    confirmed: bool = True
     done: int = 0
     adopted: int | None = None
     flying: bool = False
+    using: bool = True
     ended: bool = False
 
     @property

@@ -67,13 +67,20 @@ class Residency:
         """Give the slice pages of its own to write. Raises OutOfPages, having changed nothing."""
         work, size = part.work, self.pool.page_size
         writes = work.placement.writes(part.first, part.count, size)
-        copies = make_writable(self.pool, writes, work.space.name)
-        if work.context is not None:
+        copies = make_writable(self.pool, writes, work.space.name, mark=work.confirmed)
+        if work.context is not None and work.confirmed:
             start = work.placement.places[part.first]
             if work.placement.positions[part.first] != start:
                 work.context.plain = False
             work.context.record(start, work.tokens[part.first : part.first + part.count], size)
         return copies
+
+    def mark(self, work: Work) -> None:
+        """What a prepared pass wrote counts from now on."""
+        for entry, bits in work.placement.writes(0, len(work.tokens), self.pool.page_size):
+            entry.written |= bits
+        if work.context is not None:
+            work.context.record(work.placement.places[0], work.tokens, self.pool.page_size)
 
     def parked(self, part: Slice) -> list[Entry]:
         """The entries of a slice whose content is in host memory."""

@@ -25,6 +25,9 @@ class Usage:
     parked_pages: int = 0
     """Pages of it that went to host memory while it waited."""
     restored_pages: int = 0
+    predicted: int = 0
+    """Passes that run-ahead had prepared when they were asked for."""
+    mispredicted: int = 0
     first_result: float = 0.0
     last_result: float = 0.0
 
@@ -52,6 +55,8 @@ class Submitter(Protocol):
     vocabulary: int
 
     def enqueue(self, space: Space, request: Request) -> Future[tuple[HostTensor, ...]]: ...
+
+    def changed(self, context: WorkingSet) -> None: ...
 
 
 class HandleTable(Protocol):
@@ -122,7 +127,9 @@ class Space:
         return self.add(pages.fork(self.engine.pool, context, first_page, count))
 
     def discard(self, working_set: int, first_page: int, count: int) -> None:
-        pages.discard(self.engine.pool, self.find(working_set), first_page, count)
+        context = self.find(working_set)
+        self.engine.changed(context)
+        pages.discard(self.engine.pool, context, first_page, count)
 
     def hide(self, working_set: int, start: int, hidden: tuple[bool, ...]) -> None:
         """Mask (True) or unmask the tokens from ``start`` on, for later passes of this working set alone."""
@@ -135,10 +142,13 @@ class Space:
             entry, bit = context.entries[place // size], 1 << place % size
             entry.hidden = entry.hidden | bit if hide else entry.hidden & ~bit
         context.plain = False
+        self.engine.changed(context)
 
     def drop(self, working_set: int) -> None:
         """Give its pages back. Work that is already under way keeps them until it ends."""
-        pages.retire(self.engine.pool, self.find(working_set))
+        context = self.find(working_set)
+        self.engine.changed(context)
+        pages.retire(self.engine.pool, context)
         del self._sets[working_set]
 
     def submit(self, call: ForwardCall) -> Future[tuple[HostTensor, ...]]:

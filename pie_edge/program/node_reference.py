@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pie_edge.program import node_reference_random as random
 from pie_edge.program import node_reference_rows as rows
 from pie_edge.program.encodings import DType
-from pie_edge.program.nodes import PREFIX
+from pie_edge.program.nodes import KEEP_TOKEN, PREFIX
 from pie_edge.program.ops import Op, Program, Role, Value
 
 Array = npt.NDArray[Any]
@@ -126,6 +126,12 @@ def _logits(site: Site, logits: Array, numbers: Array) -> Array:
 def _position(site: Site, positions: Array) -> Array:
     kept = positions.reshape(site.passes, -1)[:, -max(site.op.integer("rows"), 1) :]
     return kept.reshape(site.passes, *site.shape)
+
+
+def _keep_token(site: Site, token: Array, slots: Array, tokens: Array) -> Array:
+    wanted = slots < len(tokens)
+    tokens[slots[wanted]] = token[wanted]
+    return tokens
 
 
 def _constant(site: Site) -> Array:
@@ -290,6 +296,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "scatter": lambda site, x, places, new: rows.scatter(x, places, new, str(site.op.attribute("mode"))),
     "logits": _logits,
     "position": _position,
+    KEEP_TOKEN: _keep_token,
     "constant": _constant,
     "iota": _iota,
     "uniform": _uniform,

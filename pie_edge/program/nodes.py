@@ -29,6 +29,9 @@ from pie_edge.program.node_types import Attribute, AttributeKind, NodeKind
 
 PREFIX = "node."
 """Op kinds of epilogue nodes begin with this."""
+KEEP_TOKEN = "keep_token"
+"""The engine's own node, which no author can write: ``(token u32 [B], slots u32 [B], tokens)`` writes each pass's token to its
+slot of the state ``tokens``, where the next pass may find it; a slot past the end keeps nothing."""
 
 _Rule = Callable[[Sequence[Shape], Attributes], Shape]
 

@@ -48,12 +48,23 @@ class Epilogue:
         found = recognise(self.program(self.rows))
         return str(found) if found else None
 
+    @cached_property
+    def chooses_token(self) -> bool:
+        """Whether its first output is one token of the vocabulary, which a next pass could embed unseen."""
+        reference = self.graph.outputs[0]
+        node = self.graph.nodes[reference.node]
+        return node.kind.name in ("reduce_argmax", "gumbel_max") and (
+            self.outputs[0].shape == () and self.graph.type_of(node.inputs[0]).shape == (self.graph.vocabulary,)
+        )
+
     def passes(self, bucket_rows: int) -> int:
         """How many passes a call with ``bucket_rows`` rows has room for."""
         return bucket_rows // self.rows
 
-    def program(self, bucket_rows: int, logits_rows: int | None = None) -> Program:
+    def program(self, bucket_rows: int, logits_rows: int | None = None, token_slots: int = 0) -> Program:
         """What a backend compiles for up to ``bucket_rows`` rows; the logits state has ``logits_rows``, or as many.
+
+        With ``token_slots``, the size of the state ``tokens``, each pass's token is also kept in its slot there.
 
         See ``lower`` for its inputs and outputs. Raises EpilogueError where not even one pass fits.
         """
@@ -63,7 +74,7 @@ class Epilogue:
                 f"the epilogue reads {self.rows} rows a pass; the bucket has {bucket_rows} and the logits {state}; "
                 "read out fewer rows"
             )
-        return lower(self.graph, passes, state)
+        return lower(self.graph, passes, state, token_slots)
 
 
 def parse(text: str | bytes, *, vocabulary: int, rows: int) -> Epilogue:

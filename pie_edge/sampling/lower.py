@@ -11,6 +11,11 @@ and room for ``B`` passes the Program's values are
     input  param<i>  [B, *shape]     a value that each pass gives
     output out<i>    [B, *shape]     what the author's function returned; bool as bytes
 
+and, where the first output is a token to be kept for a next pass,
+
+    state  tokens    u32 [token_slots]
+    input  slots     u32 [B]         where each pass's token goes; a slot past the end keeps nothing
+
 Entries past the true number of passes are never read, and outputs there mean nothing.
 """
 
@@ -22,7 +27,7 @@ from itertools import count
 
 from pie_edge.program.encodings import DType
 from pie_edge.program.node_types import TensorType
-from pie_edge.program.nodes import PREFIX
+from pie_edge.program.nodes import KEEP_TOKEN, PREFIX
 from pie_edge.program.ops import Attribute, Op, Program, Role, Value
 from pie_edge.sampling.graph import Graph, Node
 from pie_edge.sampling.wire import Reference
@@ -37,15 +42,16 @@ _SOURCE_INPUTS: Mapping[str, tuple[str, ...]] = {
 
 
 @lru_cache(maxsize=256)
-def lower(graph: Graph, passes: int, logits_rows: int) -> Program:
+def lower(graph: Graph, passes: int, logits_rows: int, token_slots: int = 0) -> Program:
     """The Program for up to ``passes`` passes over a logits state of ``logits_rows`` rows; cached."""
-    return _Lowering(graph, passes, logits_rows).program()
+    return _Lowering(graph, passes, logits_rows, token_slots).program()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, passes: int, logits_rows: int) -> None:
+    def __init__(self, graph: Graph, passes: int, logits_rows: int, token_slots: int) -> None:
         self._graph = graph
         self._passes = passes
+        self._token_slots = token_slots
         rows = passes * graph.rows
         self._values = {
             value.name: value
@@ -71,7 +77,18 @@ class _Lowering:
                 self._node(index, node)
         for number, reference in enumerate(graph.outputs):
             self._output(f"out{number}", reference)
-        return Program(f"epilogue-{graph.digest[:16]}-B{self._passes}", self._values, tuple(self._ops))
+        kept = f"-K{self._token_slots}" if self._token_slots else ""
+        if kept:
+            self._keep_token()
+        return Program(f"epilogue-{graph.digest[:16]}-B{self._passes}{kept}", self._values, tuple(self._ops))
+
+    def _keep_token(self) -> None:
+        for value in (
+            Value("slots", Role.INPUT, DType.U32, (self._passes,)),
+            Value("tokens", Role.STATE, DType.U32, (self._token_slots,)),
+        ):
+            self._values[value.name] = value
+        self._ops.append(Op(PREFIX + KEEP_TOKEN, ("out0", "slots", "tokens"), ("tokens",)))
 
     def _node(self, index: int, node: Node) -> None:
         names = []

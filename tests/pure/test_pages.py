@@ -78,6 +78,7 @@ class Contexts(RuleBasedStateMachine):
             for slot in range(PAGE):
                 if copy.source * PAGE + slot in self.content:
                     self.content[copy.target * PAGE + slot] = self.content[copy.source * PAGE + slot]
+        self.pool.release(copy.source for copy in copies)
         tokens = [kind * 1000 + place for place in places]
         for place, token in zip(places, tokens, strict=True):
             self.content[context.entries[place // PAGE].page * PAGE + place % PAGE] = self.model[name][place] = token

@@ -34,7 +34,7 @@ class Compiled:
 
 @dataclass
 class ReferenceBackend:
-    """``memory`` caps what may be allocated; ``fail_next`` makes the next run's read raise it."""
+    """``memory`` caps what may be allocated; ``fail_next`` makes the next read raise it."""
 
     memory: int = 1 << 40
     used: int = 0
@@ -86,9 +86,6 @@ class ReferenceBackend:
 
     def run(self, executable: Compiled, inputs: Mapping[str, bytes | memoryview]) -> dict[str, Any]:
         self.runs.append(executable.program.name)
-        failure, self.fail_next = self.fail_next, None
-        if failure is not None:
-            return {"failure": failure}
         program, arrays = executable.program, executable.arrays
         if "step" in inputs:
             reference.run(program, arrays, inputs["step"])
@@ -108,8 +105,9 @@ class ReferenceBackend:
 
     async def read(self, ticket: dict[str, Any]) -> Mapping[str, memoryview]:
         await asyncio.sleep(0)
-        if "failure" in ticket:
-            raise ticket["failure"]
+        failure, self.fail_next = self.fail_next, None
+        if failure is not None:
+            raise failure
         return {name: memoryview(np.ascontiguousarray(a).reshape(-1)) for name, a in ticket["outputs"].items()}
 
     async def close(self) -> None:
