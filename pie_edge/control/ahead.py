@@ -112,6 +112,7 @@ class RunAhead:
             return False
         return (
             len(work.tokens) == 1
+            and work.mask is None
             and work.rows == (0,)
             and work.placement.positions == work.placement.places
             and work.epilogue.chooses_token
@@ -133,6 +134,7 @@ def _matches(ahead: Work, request: Request, epilogue: Epilogue | None, token: in
         and ahead.epilogue is not None
         and epilogue.digest == ahead.epilogue.digest
         and request.tokens == (token,)
+        and request.mask is None
         and request.rows == ahead.rows
         and request.parameters == ahead.parameters
         and request.placement.places == ahead.placement.places

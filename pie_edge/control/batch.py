@@ -41,6 +41,8 @@ class _Arrays:
         self.fresh_bits: list[int] = []
         self.sample_rows: list[int] = []
         self.draw_keys: list[int] = []
+        self.mask_starts: list[int] = []
+        self.mask: list[int] = []
 
     def add(self, part: Slice) -> Readout | None:
         work, size = part.work, self.page_size
@@ -49,7 +51,7 @@ class _Arrays:
         if part.last:
             readout = Readout(part, len(self.sample_rows), len(work.rows))
             self.sample_rows += [len(self.token_src) + row - part.first for row in work.rows]
-            seed = work.space.seed
+            seed = work.seed
             self.draw_keys += [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF] * len(work.rows)
         places = placement.places[rows]
         table = placement.table(part.end, size)
@@ -62,6 +64,10 @@ class _Arrays:
         own = [fresh.get(id(entry), 0) for entry in table]
         self.page_bits += [placement.seen(index, part.end, size) | bits for index, bits in enumerate(own)]
         self.fresh_bits += own
+        self.mask_starts.append(0 if work.mask is None else len(self.mask) + 1)
+        if work.mask is not None:
+            full = (1 << size) - 1
+            self.mask += [seen >> index * size & full for seen in work.mask[rows] for index in range(len(table))]
         self.query_starts.append(len(self.token_src))
         self.page_starts.append(len(self.pages))
         return readout
@@ -79,6 +85,8 @@ class _Arrays:
             fresh_bits=self.fresh_bits,
             sample_rows=self.sample_rows,
             draw_keys=self.draw_keys,
+            mask_starts=self.mask_starts if self.mask else (),
+            mask=self.mask,
         )
 
 
@@ -103,4 +111,5 @@ def bucket_for(counts: Bucket, limit: Bucket) -> Bucket:
         grown(counts.sequences, limit.sequences),
         grown(counts.sampled, limit.sampled),
         grown(counts.entries, limit.entries),
+        grown(counts.mask, max(limit.mask, counts.mask)) if counts.mask else 0,
     )

@@ -170,6 +170,7 @@ class Engine:
             future=asyncio.get_running_loop().create_future(),
             arrival=next(self._arrivals),
             action=request.action,
+            mask=request.mask,
         )
         for entry in request.placement.entries:
             entry.users += 1
@@ -227,8 +228,11 @@ class Engine:
             except Exception as error:
                 # An engine that stopped would hang every caller: they hear of it, and the next call is served.
                 self._flights.clear()
+                for work in list(self._prepared):
+                    self._unwanted(work)
                 for work in list(self._queues):
                     self._end(work, _told(error))
+                await asyncio.sleep(0)
 
     async def _turn(self) -> None:
         """Launch what may run, land what has run, or sleep until one of the two is possible."""

@@ -145,9 +145,11 @@ class Handles:
         inputs: Sequence[int],
         writes: Sequence[KvRange],
         outputs: Sequence[int],
+        mask: Sequence[Sequence[bool]] | None = None,
     ) -> Future[Tensors]:
         """A pass of the embeds ``inputs`` over the tokens of ``context``; their keys go to ``writes``, one place each, and
-        the last of them fill ``outputs``."""
+        the last of them fill ``outputs``. A ``mask`` says of each input which tokens it may see, those of ``context`` in
+        their order and then those of ``writes``."""
         rows = [self._input(embed) for embed in inputs]
         if not rows:
             raise InvalidHandle(f"{self._space.name} forwards no embed; name at least one input")
@@ -166,6 +168,7 @@ class Handles:
             context=None,
             epilogue=distribution_wire(len(wanted), k) if wanted else None,
             parameters=(),
+            mask=None if mask is None else self._mask(mask, len(rows), [*context, *writes], placement),
         )
         results = self._space.engine.enqueue(self._space, request)
         for row, embed in enumerate(outputs):
@@ -220,7 +223,7 @@ class Handles:
 
     def _act(self, queue: Hashable, action: Callable[[], Awaitable[None]], *entries: Entry) -> Future[Tensors]:
         placement = Placement(entries, (), ())
-        request = Request((self._space, queue), (), (), placement, None, None, (), action)
+        request = Request((self._space, queue), (), (), placement, None, None, (), action=action)
         return self._space.engine.enqueue(self._space, request)
 
     def entries(self) -> Iterable[Entry]:
@@ -251,6 +254,19 @@ class Handles:
                 "give each a place of its own"
             )
         return Placement(tuple(self._pages[page] for page in table), tuple(places), tuple(positions), tuple(reach))
+
+    def _mask(
+        self, mask: Sequence[Sequence[bool]], rows: int, parts: Sequence[KvRange], placement: Placement
+    ) -> tuple[int, ...]:
+        """Each row's places as the bits of a number."""
+        size = self._shared.pool.page_size
+        numbers = {id(entry): index for index, entry in enumerate(placement.entries)}
+        places = [numbers[id(self._pages[p.page])] * size + slot for p in parts for slot in range(p.first, p.last)]
+        wrong = [len(row) for row in mask if len(row) != len(places)]
+        if len(mask) != rows or wrong:
+            shape = f"{len(mask)} × {wrong[0] if wrong else len(places)}"
+            raise InvalidHandle(f"{self._space.name} gave a mask of {shape}; {rows} inputs see {len(places)} tokens")
+        return tuple(sum(1 << place for place, seen in zip(places, row, strict=True) if seen) for row in mask)
 
     def _check_range(self, part: KvRange) -> None:
         size = self._shared.pool.page_size

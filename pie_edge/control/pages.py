@@ -152,6 +152,8 @@ class WorkingSet:
     last_used: int = 0
     misses: int = 0
     distrust: int = 0
+    seed: int | None = None
+    """What draws over this context derive from; None is its space's."""
 
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size
@@ -219,12 +221,15 @@ def end_call(pool: PagePool, context: WorkingSet) -> None:
         pool.give_back(context.entries)
 
 
-def fork(pool: PagePool, context: WorkingSet, first: int = 0, count: int | None = None) -> WorkingSet:
+def fork(
+    pool: PagePool, context: WorkingSet, first: int = 0, count: int | None = None, seed: int | None = None
+) -> WorkingSet:
     """The same tokens on the same pages, or those of ``count`` pages from ``first``; who writes a shared page gets a copy."""
     copied = [pool.share(entry) for entry in context.entries[first : None if count is None else first + count]]
     whole = first == 0
     history = context.history[: len(copied) * pool.page_size] if whole else []
-    return WorkingSet(copied, history, context.keys[: len(copied)] if whole else [], context.plain and whole)
+    keys, plain = context.keys[: len(copied)] if whole else [], context.plain and whole
+    return WorkingSet(copied, history, keys, plain, seed=context.seed if seed is None else seed)
 
 
 def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None:

@@ -29,7 +29,8 @@ class ForwardCall:
     """A forward pass as an inferlet asks for it: write ``tokens`` at ``start … end`` of a working set, read rows out.
 
     ``rows`` are indices into ``tokens`` whose logits the epilogue sees; ``parameters`` are its host-supplied inputs, as
-    bytes in their own dtype, in the order of the wire form. ``positions`` default to the places ``start … end``.
+    bytes in their own dtype, in the order of the wire form. ``positions`` default to the places ``start … end``; a
+    ``mask`` is a whole number for each token, whose bit i says that the token may see place i.
     """
 
     working_set: int
@@ -40,6 +41,7 @@ class ForwardCall:
     epilogue: str | None = None
     parameters: tuple[bytes, ...] = ()
     positions: tuple[int, ...] | None = None
+    mask: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class Work:
     future: Future[tuple[HostTensor, ...]]
     arrival: int
     action: Callable[[], Awaitable[None]] | None = None
+    mask: tuple[int, ...] | None = None
     source: int | None = None
     slot: int | None = None
     confirmed: bool = True
@@ -101,6 +104,12 @@ class Work:
     flying: bool = False
     using: bool = True
     ended: bool = False
+
+    @property
+    def seed(self) -> int:
+        """What its draws derive from."""
+        own = None if self.context is None else self.context.seed
+        return self.space.seed if own is None else own
 
     @property
     def remaining(self) -> int:

@@ -43,6 +43,7 @@ class Request:
     context: WorkingSet | None
     epilogue: str | None
     parameters: tuple[bytes, ...]
+    mask: tuple[int, ...] | None = None
     action: Callable[[], Awaitable[None]] | None = None
     """What to do instead of a pass, when the queue has come to it."""
 
@@ -87,8 +88,9 @@ class Space:
     _priorities: dict[Hashable, int] = field(default_factory=dict)
     _next: int = 1
 
-    def create_working_set(self, tokens: int) -> int:
-        """Room for ``tokens`` tokens, in whole pages; a page is taken when it is first written.
+    def create_working_set(self, tokens: int, seed: int | None = None) -> int:
+        """Room for ``tokens`` tokens, in whole pages; a page is taken when it is first written. Draws derive from ``seed``,
+        by default the space's.
 
         Raises ContextOverflow or, for more than there could ever be, OutOfPages.
         """
@@ -96,7 +98,7 @@ class Space:
         if tokens < 0:
             raise InvalidHandle(f"{self.name} asked for a working set of {tokens} tokens; ask for 0 or more")
         self._check_context(tokens)
-        context = WorkingSet()
+        context = WorkingSet(seed=seed)
         self._grow(context, -(-tokens // self.engine.pool.page_size))
         return self.add(context)
 
@@ -113,9 +115,10 @@ class Space:
         """Tokens it has room for."""
         return self.find(working_set).capacity(self.engine.pool.page_size)
 
-    def fork(self, working_set: int) -> int:
-        """A copy that shares its pages until one of the two writes them."""
-        return self.add(pages.fork(self.engine.pool, self.find(working_set)))
+    def fork(self, working_set: int, seed: int | None = None) -> int:
+        """A copy that shares its pages until one of the two writes them. It draws as the original does, unless it gets a
+        ``seed`` of its own."""
+        return self.add(pages.fork(self.engine.pool, self.find(working_set), seed=seed))
 
     def slice(self, working_set: int, first_page: int, count: int) -> int:
         """A fork of ``count`` pages from ``first_page``; its tokens keep their positions."""
@@ -157,7 +160,11 @@ class Space:
         self._check_call(call, context)
         places = tuple(range(call.start, call.end))
         placement = Placement(tuple(context.entries), places, call.positions or places)
-        request = Request(id(context), call.tokens, call.rows, placement, context, call.epilogue, call.parameters)
+        if call.mask is not None:
+            context.plain = False
+        request = Request(
+            id(context), call.tokens, call.rows, placement, context, call.epilogue, call.parameters, call.mask
+        )
         return self.engine.enqueue(self, request)
 
     def set_priority(self, queue: Hashable, priority: int) -> None:
@@ -245,6 +252,8 @@ class Space:
             if len(call.positions) != count:
                 raise InvalidHandle(f"{self.name} gave {len(call.positions)} positions for {count} tokens; give one for each")
             self.check_positions(call.positions)
+        if call.mask is not None and len(call.mask) != count:
+            raise InvalidHandle(f"{self.name} gave masks for {len(call.mask)} of {count} tokens; give one for each")
 
     def check_tokens(self, tokens: tuple[int, ...]) -> None:
         wrong = [token for token in tokens if not 0 <= token < self.engine.vocabulary]

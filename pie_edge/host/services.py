@@ -123,11 +123,11 @@ _TABLE: _Table = {
     "forward": (
         {"working-set": (WORKING_SET, lambda guest, handle: guest.space.drop(handle))},
         {
-            "[static]working-set.create": lambda guest, tokens: guest.space.create_working_set(tokens),
+            "[static]working-set.create": lambda guest, tokens, seed: guest.space.create_working_set(tokens, seed),
             "[method]working-set.id": lambda guest, handle: handle,
             "[method]working-set.reserve": lambda guest, handle, pages: guest.space.reserve(handle, pages),
             "[method]working-set.capacity": lambda guest, handle: guest.space.capacity(handle),
-            "[method]working-set.fork": lambda guest, handle: guest.space.fork(handle),
+            "[method]working-set.fork": lambda guest, handle, seed: guest.space.fork(handle, seed),
             "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(
                 handle, first, count
             ),

@@ -158,7 +158,9 @@ _TABLE = (
         ("heads", "kv_heads", "scale", "window", "softcap", "page_size"),
         "softmax(scale·q·k)·v over a sequence's visible keys. Key j of its page table is visible to row t if its bit is set in "
         "page_bits, and it is not in fresh_bits or j ≤ row_index[t], and window = 0 or "
-        "positions[t] − key_positions[j] < window; scores pass softcap·tanh(score/softcap) where softcap > 0",
+        "positions[t] − key_positions[j] < window, and the row's word of a custom mask (step.py) allows it; scores pass "
+        "softcap·tanh(score/softcap) where softcap > 0",
+        optional=("mask_starts", "mask"),
     ),
     Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu or relu"),
     Kind("add", ("x", "y"), (), "x + y"),

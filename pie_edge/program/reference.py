@@ -36,10 +36,11 @@ def unpack(program: Program, block: bytes | memoryview) -> dict[str, Array]:
     true = {"query_starts": sequences + 1, "page_starts": sequences + 1, "counts": HEADER_WORDS}
     true |= dict.fromkeys(("pages", "page_bits", "fresh_bits"), entries)
     true |= dict.fromkeys(("sample_rows", "draw_keys"), sampled)
+    true["mask_starts"] = sequences
     found, offset = {}, 0
     for value in program.by_role(Role.INPUT):
         field = words[offset : offset + value.size].view(NUMPY[value.dtype]).reshape(value.shape)
-        found[value.name] = field[: true.get(value.name, rows)]
+        found[value.name] = field if value.name == "mask" else field[: true.get(value.name, rows)]
         offset += value.size
     return found
 
@@ -127,6 +128,12 @@ def visible(
     return np.asarray(seen, bool)
 
 
+def allowed(words: Array, rows: int, entries: int, page_size: int) -> Array:
+    """[rows, keys] of one sequence's custom mask: a word for each row and page entry in turn."""
+    bits = words[: rows * entries].reshape(rows, entries, 1) >> np.arange(page_size, dtype=np.uint32)
+    return np.asarray((bits & 1).astype(bool).reshape(rows, -1))
+
+
 def _attention(
     op: Op,
     q: Array,
@@ -140,6 +147,8 @@ def _attention(
     pages: Array,
     page_bits: Array,
     fresh_bits: Array,
+    mask_starts: Array | None = None,
+    mask: Array | None = None,
 ) -> tuple[Array, ...]:
     heads, kv_heads, cap = op.integer("heads"), op.integer("kv_heads"), op.number("softcap")
     queries = q.reshape(len(q), kv_heads, heads // kv_heads, -1)
@@ -159,6 +168,8 @@ def _attention(
             key_positions[table].reshape(-1),
             op.integer("page_size"),
         )
+        if mask_starts is not None and mask is not None and mask_starts[s]:
+            seen &= allowed(mask[mask_starts[s] - 1 :], len(seen), len(table), op.integer("page_size"))
         scores = np.einsum("tghd,gkd->tghk", queries[rows], k) * np.float32(op.number("scale"))
         if cap > 0:
             scores = np.float32(cap) * np.tanh(scores / np.float32(cap))

@@ -19,18 +19,23 @@ HEADER_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Capacities: ``rows`` T, ``sequences`` S, ``sampled`` R, ``entries`` N (page-table entries of all sequences)."""
+    """Capacities: ``rows`` T, ``sequences`` S, ``sampled`` R, ``entries`` N (page-table entries of all sequences).
+
+    ``mask`` M is words of custom masks; a Program for a bucket without them has no such inputs.
+    """
 
     rows: int
     sequences: int
     sampled: int
     entries: int
+    mask: int = 0
 
     def holds(self, other: Bucket) -> bool:
         return all(getattr(self, field.name) >= getattr(other, field.name) for field in fields(self))
 
     def __str__(self) -> str:
-        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}"
+        masked = f"M{self.mask}" if self.mask else ""
+        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,8 @@ class StepLayout:
             ("sample_rows", DType.U32, (b.sampled,)),
             ("draw_keys", DType.U32, (b.sampled, 2)),
         ]
+        if b.mask:
+            shapes += [("mask_starts", DType.U32, (b.sequences,)), ("mask", DType.U32, (b.mask,))]
         laid, offset = {}, 0
         for name, dtype, shape in shapes:
             field = Field(name, dtype, offset, shape)
@@ -92,6 +99,8 @@ class StepLayout:
             field.name: getattr(step, field.name) for field in fields(step)
         }
         for name, values in parts.items():
+            if name not in self.fields and not values:
+                continue
             field = self.fields[name]
             if len(values) > field.words:
                 raise ValueError(
@@ -106,7 +115,9 @@ class StepLayout:
 class StepInputs:
     """The true values of a step, before they are packed into a bucket's block.
 
-    Rows of one sequence are contiguous. ``draw_keys`` has two words a sampled row: the low and high half of its seed.
+    Rows of one sequence are contiguous. ``draw_keys`` has two words a sampled row: the low and high half of its seed. A
+    sequence with a custom mask has ``mask_starts`` 1 + the offset of its words in ``mask``, one for each of its rows and
+    page entries in turn, with a bit per token that the row may see; 0 is no mask.
     """
 
     token_src: Sequence[int]
@@ -120,7 +131,10 @@ class StepInputs:
     fresh_bits: Sequence[int]
     sample_rows: Sequence[int]
     draw_keys: Sequence[int]
+    mask_starts: Sequence[int] = ()
+    mask: Sequence[int] = ()
 
     @property
     def counts(self) -> Bucket:
-        return Bucket(len(self.token_src), len(self.query_starts) - 1, len(self.sample_rows), len(self.pages))
+        rows, sequences = len(self.token_src), len(self.query_starts) - 1
+        return Bucket(rows, sequences, len(self.sample_rows), len(self.pages), len(self.mask))

@@ -156,7 +156,8 @@ def attention(
     """Attention of the step's rows over their sequences' pages in ``cache`` (K, V, key_positions)."""
     if heads % kv_heads:
         raise ValueError(f"attention: {heads} query heads don't share {kv_heads} key-value heads evenly")
-    fields = ("positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
+    fields = ["positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits"]
+    fields += [name for name in ("mask_starts", "mask") if name in step]
     y = t.temp(q.shape)
     t.op(
         "attention",

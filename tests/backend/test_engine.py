@@ -247,6 +247,37 @@ def test_a_prompt_found_whole_still_computes_the_rows_it_reads() -> None:
     run(test)
 
 
+def test_a_custom_mask_decides_what_each_token_sees() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("mask", 0)
+            tokens = [3, 50, 4, 51, 5]
+            seen = [0b00001, 0b00010, 0b00101, 0b01000, 0b10101]
+            for split in (5, 2):
+                context = space.create_working_set(16)
+                for first in range(0, 5, split):
+                    part = slice(first, first + split)
+                    count = len(tokens[part])
+                    call = ForwardCall(
+                        context,
+                        tuple(tokens[part]),
+                        first,
+                        first + count,
+                        (count - 1,),
+                        ARGMAX,
+                        positions=(0, 9, 1, 9, 2)[part],
+                        mask=tuple(seen[part]),
+                    )
+                    (best,) = await space.submit(call)
+                # The tokens that each sees, at the positions they would have without the others.
+                assert [int(best.data[0])] == expected([3, 4, 5], 1)
+            with pytest.raises(InvalidHandle, match="masks for 1 of 2 tokens"):
+                await space.submit(ForwardCall(context, (1, 2), 5, 7, mask=(1,)))
+            assert await greedy(space, [3, 4, 5], 4) == expected([3, 4, 5], 4)
+
+    run(test)
+
+
 def test_a_masked_or_moved_context_is_never_shared() -> None:
     async def test() -> None:
         async with engine_on(ReferenceBackend()) as engine:

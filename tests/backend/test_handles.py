@@ -136,6 +136,19 @@ def test_a_masked_page_hides_its_tokens_and_shows_them_again() -> None:
     with_handles(test)
 
 
+def test_a_mask_of_a_pass_says_what_each_input_sees() -> None:
+    async def test(engine: Engine, handles: Handles) -> None:
+        kv, embeds, out = handles.allocate_pages(2), handles.allocate_embeds(4), handles.allocate_embeds(1)
+        handles.embed_text(embeds, [3, 50, 4, 5], [0, 9, 1, 2])
+        handles.forward(0, [], embeds[:2], ranges(kv, 0, 2), [], mask=[[True, False], [True, True]])
+        mask = [[True, False, True, False], [True, False, True, True]]
+        handles.forward(0, ranges(kv, 0, 2), embeds[2:], [KvRange(kv[1], 3, 5)], out, mask=mask)
+        ids, _ = await distribution(handles, out[0])
+        assert ids[:1] == expected([3, 4, 5], 1)
+
+    with_handles(test)
+
+
 def test_tokens_are_copied_between_pages_in_queue_order() -> None:
     async def test(engine: Engine, handles: Handles) -> None:
         kv, embeds, out = handles.allocate_pages(3), handles.allocate_embeds(4), handles.allocate_embeds(1)
@@ -197,6 +210,11 @@ WRONG: list[tuple[Wrong, type[Exception], str]] = [
     (lambda h, kv, e: h.forward(0, [], e[:1], [KvRange(kv[0], 0, 9)], []), InvalidHandle, "tokens 0…9 of a page of 8"),
     (lambda h, kv, e: h.forward(0, [], e[:1], [KvRange(kv[0], 0, 2)], []), InvalidHandle, "1 embeds into 2 places"),
     (lambda h, kv, e: h.forward(0, [], e[:1], [KvRange(kv[0], 0, 1)], e), InvalidHandle, "2 outputs of 1 inputs"),
+    (
+        lambda h, kv, e: h.forward(0, [], e[:1], [KvRange(kv[0], 0, 1)], [], mask=[[True, True]]),
+        InvalidHandle,
+        "a mask of 1 × 2; 1 inputs see 1 tokens",
+    ),
     (lambda h, kv, e: h.mask_page(0, kv[0], [True]), InvalidHandle, "masks 1 tokens of a page of 8"),
     (lambda h, kv, e: h.copy_tokens(0, kv[0], kv[1], 0, 6, 3), InvalidHandle, "tokens 6…9"),
     (lambda h, kv, e: h.next_distribution(e[0]), InvalidHandle, "which no pass has filled"),

@@ -59,7 +59,7 @@ class Space:
         self.numbers = 1
         self.pending: list[asyncio.Future[Any]] = []
 
-    def create_working_set(self, tokens: int) -> int:
+    def create_working_set(self, tokens: int, seed: int | None = None) -> int:
         if tokens > CONTEXT:
             raise ContextOverflow(f"{self.name} asked for a context of {tokens} tokens; the model's limit is {CONTEXT}")
         return self._add(-(-tokens // PAGE), {})
@@ -89,7 +89,7 @@ class Space:
     def capacity(self, handle: int) -> int:
         return self._find(handle)[0] * PAGE
 
-    def fork(self, handle: int) -> int:
+    def fork(self, handle: int, seed: int | None = None) -> int:
         pages, held = self._find(handle)
         return self._add(pages, dict(held))
 
