@@ -32,8 +32,17 @@ class Compiled:
     outputs: Mapping[str, memoryview]
 
 
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A run, and the loop's time at which it ends."""
+
+    outputs: Mapping[str, memoryview]
+    end: float
+
+
 class NullBackend:
-    """Every element of every output is ``value``: so every greedy token is, too. ``seconds`` is how long a model's step takes."""
+    """Every element of every output is ``value``, so every greedy token is, too. A model's step takes ``seconds``, one after
+    the other."""
 
     limits = Limits(
         backend="null",
@@ -48,16 +57,17 @@ class NullBackend:
     def __init__(self, value: int = 0, seconds: float = 0.0) -> None:
         self._value = value
         self._seconds = seconds
+        self._end = 0.0
 
     async def allocate(self, nbytes: int, role: Role) -> Nothing:
         return Nothing(nbytes)
 
-    def free(self, buffer: Nothing) -> None: ...
+    def free(self, buffer: Any) -> None: ...
 
-    def write(self, buffer: Nothing, data: BytesLike, offset: int = 0) -> None: ...
+    def write(self, buffer: Any, data: BytesLike, offset: int = 0) -> None: ...
 
-    def download(self, spans: Sequence[tuple[Nothing, int, int]]) -> Mapping[str, memoryview]:
-        return {str(index): memoryview(bytes(nbytes)) for index, (_, _, nbytes) in enumerate(spans)}
+    def download(self, spans: Sequence[tuple[Any, int, int]]) -> Ran:
+        return Ran({str(index): memoryview(bytes(nbytes)) for index, (_, _, nbytes) in enumerate(spans)}, self._end)
 
     async def load(self, value: Value, source: WeightSource) -> Nothing:
         return Nothing(0)
@@ -69,14 +79,18 @@ class NullBackend:
             outputs[value.name] = memoryview(array(code, [self._value]) * (value.nbytes // array(code).itemsize))
         return Compiled(program, outputs)
 
-    def run(self, executable: Compiled, inputs: Mapping[str, BytesLike]) -> Mapping[str, memoryview]:
-        return executable.outputs
+    def run(self, executable: Any, inputs: Mapping[str, BytesLike]) -> Ran:
+        if "step" in inputs:
+            self._end = max(asyncio.get_running_loop().time(), self._end) + self._seconds
+        return Ran(executable.outputs, self._end)
 
-    def poll(self, ticket: Mapping[str, memoryview]) -> bool:
-        return True
+    def poll(self, ticket: Any) -> bool:
+        return asyncio.get_running_loop().time() >= float(ticket.end)
 
-    async def read(self, ticket: Mapping[str, memoryview]) -> Mapping[str, memoryview]:
-        await asyncio.sleep(self._seconds)  # even 0 lets others run before it answers, as a real device does
-        return ticket
+    async def read(self, ticket: Any) -> Mapping[str, memoryview]:
+        # Even a wait for nothing lets others run before it answers, as a real device does.
+        await asyncio.sleep(max(ticket.end - asyncio.get_running_loop().time(), 0))
+        found: Mapping[str, memoryview] = ticket.outputs
+        return found
 
     async def close(self) -> None: ...

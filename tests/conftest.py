@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.build_wheel import build_wheel
+
 DATA = Path(__file__).parent / "data"
 
 
@@ -30,6 +32,12 @@ def smollm2_path() -> Path:
 @pytest.fixture(scope="session")
 def gemma3_path() -> Path:
     return model_file("gemma3-270m")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Our wheel, built from this checkout as it is."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def oracle(name: str) -> list[dict[str, Any]]:

@@ -12,21 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LEFT_OUT = shutil.ignore_patterns(
-    ".git", ".venv*", "build", "dist", "*.egg-info", "__pycache__", ".*_cache", ".hypothesis", "node_modules"
-)
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy, since building leaves folders behind."""
-    source = tmp_path_factory.mktemp("source") / "pie-edge"
-    shutil.copytree(ROOT, source, ignore=LEFT_OUT)
-    target = tmp_path_factory.mktemp("dist")
-    subprocess.run([*PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", target, source], check=True, timeout=240)
-    [built] = target.glob("*.whl")
-    return built
 
 
 @pytest.fixture(scope="module")

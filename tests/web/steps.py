@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.null_backend import Compiled, NullBackend
+from benchmarks.null_backend import NullBackend, Ran
 from pie_edge.backend import BytesLike
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
@@ -63,7 +63,7 @@ class Recorder(NullBackend):
         super().__init__(value=7)
         self.steps: list[str] = []
 
-    def run(self, executable: Compiled, inputs: Mapping[str, BytesLike]) -> Mapping[str, memoryview]:
+    def run(self, executable: Any, inputs: Mapping[str, BytesLike]) -> Ran:
         if "step" in inputs:
             self.steps.append(hashlib.blake2b(inputs["step"], digest_size=8).hexdigest())
         return super().run(executable, inputs)
@@ -73,7 +73,8 @@ async def generate(space: Space, prompt: list[int], count: int) -> list[int]:
     """``count`` greedy tokens after a prompt, a pass for each."""
     epilogue = presets.argmax().wire
     context = space.create_working_set(len(prompt) + count)
-    seen, pending, answer = 0, prompt, []
+    seen, pending = 0, prompt
+    answer: list[int] = []
     while len(answer) < count:
         end = seen + len(pending)
         call = ForwardCall(context, tuple(pending), seen, end, (len(pending) - 1,), epilogue)
@@ -88,7 +89,7 @@ async def report() -> dict[str, Any]:
     spec, family = registry.read(facts), registry.family("llama", "config.json")
     weights: dict[str, Any] = {weight.name: (F16, None) for weight in family.weights(spec)}
     cache = Cache(pages=64, page_size=16, dtype=DType.F16, logit_rows=8, token_slots=8)
-    program = family.trace(spec, Bucket(8, 8, 8, 64), cache, {name: F16 for name in weights})
+    program = family.trace(spec, Bucket(8, 8, 8, 64), cache, dict.fromkeys(weights, F16))
     device = Recorder()
     model = ModelFacts("SmolLM2", spec.architecture, spec.vocabulary, spec.context, 16)
     engine = await Engine.open(model, spec, family, weights, device, DeviceSettings())

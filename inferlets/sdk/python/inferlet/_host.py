@@ -41,7 +41,26 @@ class Receive:
     """The client's next message."""
 
 
-Request = Forward | Receive
+@dataclass(slots=True)
+class SaveSnapshot:
+    """Keep the first ``length`` tokens of a context under a name, in place of what had it. The outcome is an empty text."""
+
+    context: WorkingSetHandle
+    name: str
+    length: int
+    note: str
+    """The SDK's own, given back as it is."""
+
+
+@dataclass(slots=True)
+class LoadSnapshot:
+    """Fill an empty context with what was kept under a name. The outcome is the note."""
+
+    context: WorkingSetHandle
+    name: str
+
+
+Request = Forward | Receive | SaveSnapshot | LoadSnapshot
 Outcome = list[Tensor] | str | PieError
 
 
@@ -70,7 +89,7 @@ class WorkingSetHandle(Protocol):
 
     def reserve(self, pages: int) -> None: ...
     def capacity(self) -> int: ...
-    def fork(self) -> WorkingSetHandle: ...
+    def fork(self, seed: int | None = None) -> WorkingSetHandle: ...
     def discard(self, first_page: int, count: int) -> None: ...
     def close(self) -> None: ...
 
@@ -101,7 +120,9 @@ class Host(Protocol):
     def chat_seal(self) -> list[int]: ...
     def chat_stop_tokens(self) -> list[int]: ...
 
-    def create_working_set(self, tokens: int) -> WorkingSetHandle: ...
+    def create_working_set(self, tokens: int, seed: int | None = None) -> WorkingSetHandle: ...
+    def list_snapshots(self) -> list[str]: ...
+    def delete_snapshot(self, name: str) -> None: ...
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         """Starts the submissions, sleeps for at most ``timeout`` nanoseconds, takes what is complete."""
 

@@ -54,8 +54,8 @@ class _WorkingSet:
         self.capacity = _checked(handle.capacity)
         self.discard = _checked(handle.discard)
 
-    def fork(self) -> _WorkingSet:
-        return _WorkingSet(_checked(self.handle.fork)())
+    def fork(self, seed: int | None = None) -> _WorkingSet:
+        return _WorkingSet(_checked(self.handle.fork)(seed))
 
     def close(self) -> None:
         self.handle.__exit__(None, None, None)
@@ -123,8 +123,8 @@ class ComponentHost:
         tokens: list[int] = _checked(chat.turn)(_ROLES[role], text)
         return tokens
 
-    def create_working_set(self, tokens: int) -> _WorkingSet:
-        return _WorkingSet(_checked(forward.WorkingSet.create)(tokens))
+    def create_working_set(self, tokens: int, seed: int | None = None) -> _WorkingSet:
+        return _WorkingSet(_checked(forward.WorkingSet.create)(tokens, seed))
 
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         completions = events.wait([_submission(ticket, request) for ticket, request in submissions], timeout)

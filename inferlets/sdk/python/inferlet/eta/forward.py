@@ -72,18 +72,21 @@ class ForwardPass:
         context.handle()
         self._state = (context, geometry)
 
-    def epilogue(self, function: Callable[[], Any] | None = None, *, rows: Sequence[int] | None = None) -> Any:
+    def epilogue(
+        self, function: Callable[[], Any] | Traced | None = None, *, rows: Sequence[int] | None = None
+    ) -> Any:
         """Runs ``function`` on the device after the pass, and gives an awaitable of what it returned.
 
         It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. It sees the logits of the last
         embedded token, or of the last n where it asks for ``logits(n)``; ``rows`` chooses others, by their place in
-        ``embed``. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``.
+        ``embed``. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``. One that was traced before is taken as
+        it is.
         """
         if function is None:
             return lambda decorated: self.epilogue(decorated, rows=rows)
         if self._output is not None:
             raise UsageError("this pass has an epilogue already; let it return a tuple of everything you want")
-        self._traced = traced = trace(function)
+        self._traced = traced = function if isinstance(function, Traced) else trace(function)
         self._rows = None if rows is None else [int(row) for row in rows]
         if self._rows is not None and len(self._rows) != traced.rows:
             raise UsageError(

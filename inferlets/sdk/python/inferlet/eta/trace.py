@@ -27,6 +27,10 @@ class Traced:
         self.rows = rows
         self._result = result
 
+    def with_parameters(self, parameters: list[Elements]) -> Traced:
+        """The same epilogue for another pass."""
+        return Traced(self.wire, parameters, self.rows, self._result)
+
     def pack(self, values: Sequence[Any]) -> Any:
         if self._result == "one":
             return values[0]

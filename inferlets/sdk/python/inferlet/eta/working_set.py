@@ -19,17 +19,18 @@ class Geometry:
 
 
 class WorkingSet:
-    """The KV pages of one context, with room for ``tokens`` tokens.
+    """The KV pages of one context, with room for ``tokens`` tokens. Random numbers over it derive from ``seed``, by default
+    the instance's.
 
     Raises OutOfPages when the pool is exhausted and ContextOverflow beyond the model's limit. Its pages go back when it is
     closed, leaves its ``with`` block, or is no longer referred to.
     """
 
-    def __init__(self, tokens: int, *, _handle: WorkingSetHandle | None = None) -> None:
+    def __init__(self, tokens: int, *, seed: int | None = None, _handle: WorkingSetHandle | None = None) -> None:
         if not isinstance(tokens, int) or tokens < 0:
             raise InvalidHandle(f"a working set of {tokens!r} tokens was asked for; ask for a number from 0 up")
         page_size = model.page_size()
-        self._handle: WorkingSetHandle | None = _handle or host().create_working_set(tokens)
+        self._handle: WorkingSetHandle | None = _handle or host().create_working_set(tokens, seed)
         self._capacity = -(-tokens // page_size) * page_size
 
     @property
@@ -53,9 +54,10 @@ class WorkingSet:
         self._ready().reserve(_whole(pages, "pages"))
         self._capacity += pages * model.page_size()
 
-    def fork(self) -> WorkingSet:
-        """A copy that shares its pages until one of the two writes to them."""
-        return WorkingSet(self._capacity, _handle=self._ready().fork())
+    def fork(self, *, seed: int | None = None) -> WorkingSet:
+        """A copy that shares its pages until one of the two writes to them. Without a ``seed`` of its own it draws the
+        numbers that the original would."""
+        return WorkingSet(self._capacity, _handle=self._ready().fork(seed))
 
     def discard(self, first_page: int, count: int) -> None:
         """Gives up what ``count`` pages from ``first_page`` on hold; positions stay as they are."""

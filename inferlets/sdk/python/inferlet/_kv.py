@@ -1,0 +1,167 @@
+"""The keys and values of a context: which of its tokens have been forwarded, on pages that grow as they are needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferlet import _loop, model
+from inferlet.errors import ContextOverflow, PieError, UsageError
+from inferlet.eta import ForwardPass, WorkingSet
+from inferlet.eta.trace import Traced
+
+_SPARE_PAGES = 4
+"""Asked for beyond what is needed now, so that not every page costs a call. A page that isn't written takes no memory."""
+
+
+@dataclass(slots=True, eq=False)
+class _Trunk:
+    """What forks have in common while it is still being forwarded. Nobody writes to it any more: each of its ``users`` takes
+    a copy when it first runs."""
+
+    pages: WorkingSet
+    ready: asyncio.Future[Any]
+    users: int = 1
+
+    def leave(self) -> None:
+        self.users -= 1
+        if self.users == 0:
+            self.pages.close()
+
+
+class KV:
+    """The first ``seen`` tokens of a context are in it. One pass at a time: the caller sees to that."""
+
+    def __init__(self, seed: int) -> None:
+        self.seen = 0
+        self._seed = seed
+        self._pages: WorkingSet | None = None
+        self._trunk: _Trunk | None = None
+        self._running = False
+        self._closed = False
+
+    async def forward(self, tokens: Sequence[int], epilogue: Traced | None) -> Any:
+        """Forwards ``tokens[seen:]`` and gives what ``epilogue`` made of the last logits."""
+        pages = await self.pages()
+        step = self._pass(pages, tokens)
+        output = None if epilogue is None else step.epilogue(epilogue)
+        done = step.launch(_loop.current())
+        self._running = True
+        try:
+            found = await (output or done)
+        finally:
+            self._running = False
+        # Only now: what failed or was cancelled has to be forwarded again.
+        self.seen = len(tokens)
+        return found
+
+    def fork(self, tokens: Sequence[int], seed: int) -> KV:
+        """A copy that shares pages. Of ``tokens``, those that weren't forwarded yet are, once for all forks, but the last one:
+        each needs its logits for itself."""
+        self._check_open()
+        unseen = len(tokens) - 1 - self.seen
+        if unseen > 0 and self._trunk is None and not self._running and _loop.running() is not None:
+            self._start_trunk(tokens[:-1])
+        return self._copy(seed)
+
+    def hold(self, pages: WorkingSet, seen: int) -> None:
+        """Pages that were filled elsewhere with the first ``seen`` tokens, in place of its own."""
+        self._release()
+        self._pages, self.seen = pages, seen
+
+    def adopt(self, other: KV) -> None:
+        """Takes over what ``other`` holds, in place of its own."""
+        other._check_open()
+        copy = other._copy(self._seed)
+        self._release()
+        self.seen, self._pages, self._trunk = copy.seen, copy._pages, copy._trunk
+
+    def rewind(self, count: int) -> None:
+        """Only the first ``count`` tokens still count."""
+        self.seen = min(self.seen, count)
+
+    def close(self) -> None:
+        self._release()
+        self._closed = True
+
+    def _start_trunk(self, tokens: Sequence[int]) -> None:
+        pages = self._pages or WorkingSet(0, seed=self._seed)
+        ready = self._pass(pages, tokens).launch(_loop.current())
+        assert ready is not None
+        ready.add_done_callback(_note)
+        self._trunk, self._pages, self.seen = _Trunk(pages, ready), None, len(tokens)
+
+    def _copy(self, seed: int) -> KV:
+        copy = KV(seed)
+        copy.seen = self.seen
+        if self._trunk is not None:
+            copy._trunk = self._trunk
+            self._trunk.users += 1
+        elif self._pages is not None:
+            copy._pages = self._pages.fork(seed=seed)
+        return copy
+
+    async def pages(self) -> WorkingSet:
+        """Those of this context alone, to write to."""
+        while self._trunk is not None:
+            trunk = self._trunk
+            try:
+                # Others wait for it too: one that is cancelled must not cancel it for them.
+                await asyncio.shield(trunk.ready)
+            except PieError:
+                self._release()
+                raise
+            if self._trunk is trunk:
+                self._pages, self._trunk = trunk.pages.fork(seed=self._seed), None
+                trunk.leave()
+        self._check_open()
+        if self._pages is None:
+            self._pages = WorkingSet(0, seed=self._seed)
+        return self._pages
+
+    def _pass(self, pages: WorkingSet, tokens: Sequence[int]) -> ForwardPass:
+        _reserve(pages, len(tokens))
+        step = ForwardPass()
+        step.embed(tokens[self.seen :])
+        step.bind_state(pages, pages.geometry(self.seen, len(tokens)))
+        return step
+
+    def _release(self) -> None:
+        """Start from nothing."""
+        trunk, pages = self._trunk, self._pages
+        self._trunk, self._pages, self.seen = None, None, 0
+        if trunk is not None:
+            trunk.leave()
+        elif pages is not None:
+            pages.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("this context was closed; make another one, or fork it before closing")
+
+
+def check_length(tokens: int) -> None:
+    """Raises ContextOverflow for a context longer than the model can read."""
+    limit = model.context_size()
+    if tokens > limit:
+        raise ContextOverflow(
+            f"the context would be {tokens} tokens long, and {model.name()} can read {limit}: {tokens - limit} too many. "
+            "Shorten the prompt, or truncate the context"
+        )
+
+
+def _reserve(pages: WorkingSet, tokens: int) -> None:
+    check_length(tokens)
+    if tokens > pages.capacity:
+        size = model.page_size()
+        most = -(-model.context_size() // size)
+        wanted = min(-(-tokens // size) + _SPARE_PAGES, most)
+        pages.reserve(wanted - pages.capacity // size)
+
+
+def _note(done: asyncio.Future[Any]) -> None:
+    """Whoever uses the trunk hears of its failure; if nobody does any more, asyncio needn't complain."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,161 @@
+"""One answer of a context, as it comes: pieces of text, and why it ended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from inferlet import chat, model
+from inferlet._chooser import Choice, Chooser
+from inferlet._transcript import Transcript
+from inferlet.errors import UsageError
+from inferlet.samplers import Sampler
+from inferlet.stops import StopStrings
+
+FinishReason = Literal["stop", "length", "context", "until"]
+"""``stop``: a stop token or string. ``length``: max_tokens. ``context``: the model can read no more. ``until``: the program's
+own predicate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """Of a token that was chosen: what the model itself gave it, and its likeliest alternatives, likeliest first."""
+
+    token: int
+    logprob: float
+    alternatives: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(slots=True)
+class Usage:
+    """``prompt`` tokens were there before; ``generated`` ones were made, a stop token included."""
+
+    prompt: int
+    generated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When a generation ends: what comes first of these, a stop token of the model's (or of ``stop_tokens`` instead), or the
+    end of what the model can read."""
+
+    max_tokens: int | None = None
+    stop: str | Iterable[str] = ()
+    stop_tokens: Iterable[int] | None = None
+    until: Callable[[Generation], bool] | None = None
+
+
+class Generation(AsyncIterator[str]):
+    """``async for piece in generation``; a piece never ends in half a character. ``Context.generate`` makes it.
+
+    Nothing runs between two pieces, so a loop may be left at any time; the context then holds what was made so far.
+    ``tokens`` are those made, without a stop token; ``text`` is what the pieces add up to; ``logprobs`` has an entry for
+    each token if they were asked for; ``stopped_by`` is the stop string or token that ended it.
+    """
+
+    def __init__(
+        self, transcript: Transcript, sampler: Sampler, ending: Ending, logprobs: int | None, *, begins: bool = False
+    ) -> None:
+        """``begins``: the text begins here, so a tokenizer that puts a space before texts doesn't show it."""
+        if ending.max_tokens is not None and ending.max_tokens < 0:
+            raise UsageError(f"max_tokens is {ending.max_tokens}; give 0 or more, or None for no limit")
+        strings = [ending.stop] if isinstance(ending.stop, str) else list(ending.stop)
+        own = chat.stop_tokens() if ending.stop_tokens is None else ending.stop_tokens
+        self.tokens: list[int] = []
+        self.text = ""
+        self.logprobs: list[Logprob] = []
+        self.usage = Usage(prompt=len(transcript.tokens))
+        self.finish_reason: FinishReason | None = "length" if ending.max_tokens == 0 else None
+        self.stopped_by: str | int | None = None
+        self._transcript = transcript
+        self._revision = transcript.revision
+        self._chooser = Chooser(sampler, logprobs)
+        self._max_tokens = ending.max_tokens
+        self._until = ending.until
+        self._strings = StopStrings(strings)
+        self._stop_tokens = frozenset(own) | _control_tokens(strings)
+        self._decoder = chat.Decoder(continued=not begins)
+        self._ends = [0]
+        """Where the text ends after so many tokens, as far as it is certain then."""
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> str:
+        """The next piece, once there is some text."""
+        while self.finish_reason is None:
+            before = len(self.text)
+            await self._step()
+            if len(self.text) > before:
+                return self.text[before:]
+        raise StopAsyncIteration
+
+    async def finish(self) -> str:
+        """Runs to the end, and gives the whole text."""
+        async for _ in self:
+            pass
+        return self.text
+
+    async def _step(self) -> None:
+        """One token, and the text that has become certain with it."""
+        self._check_unchanged()
+        result = await self._transcript.forward(self._chooser.epilogue())
+        self._check_unchanged()
+        choice = self._chooser.take(result)
+        self.usage.generated += 1
+        if choice.token in self._stop_tokens:
+            self.stopped_by = choice.token
+            self._finish("stop")
+        else:
+            self._accept(choice)
+
+    def _accept(self, choice: Choice) -> None:
+        self.tokens.append(choice.token)
+        self._transcript.append([choice.token])
+        if choice.logprob is not None:
+            self.logprobs.append(Logprob(choice.token, choice.logprob, choice.alternatives))
+        decoded = self._decoder.push(choice.token)
+        self._ends.append(self._ends[-1] + len(decoded))
+        self.text += self._strings.push(decoded)
+        if self._strings.found is not None:
+            self.finish_reason, self.stopped_by = "stop", self._strings.found
+            self._cut()
+        elif self._until is not None and self._until(self):
+            self._finish("until")
+        elif len(self.tokens) == self._max_tokens:
+            self._finish("length")
+        elif len(self._transcript.tokens) > model.context_size():
+            self._finish("context")
+        self._revision = self._transcript.revision
+
+    def _finish(self, reason: FinishReason) -> None:
+        """With what was held back by then."""
+        self.finish_reason = reason
+        self.text += self._strings.push(self._decoder.flush()) + self._strings.flush()
+
+    def _cut(self) -> None:
+        """A stop string was made: the context goes back to hold just the text before it."""
+        length = len(self.text)
+        kept = next(count for count, end in enumerate(self._ends) if end >= length)
+        rest: list[int] = []
+        if self._ends[kept] > length:
+            # The string begins inside of a token: the text before that is put into tokens of its own.
+            begin = self._ends[kept - 1]
+            kept = self._ends.index(begin)
+            rest = model.encode(self.text[begin:])
+        self._transcript.truncate(len(self._transcript.tokens) - len(self.tokens) + kept)
+        self._transcript.append(rest)
+
+    def _check_unchanged(self) -> None:
+        if self._transcript.revision != self._revision:
+            raise UsageError(
+                "the context was changed while this generation was under way; "
+                "fork it for a second one, or let the first one end"
+            )
+
+
+def _control_tokens(strings: Iterable[str]) -> frozenset[int]:
+    """Stop strings that spell a control token, which never shows in the text."""
+    spelt = (model.encode(string, special=True) for string in strings)
+    return frozenset(ids[0] for ids in spelt if len(ids) == 1 and not model.decode(ids, continued=True))
