@@ -35,6 +35,11 @@ def supports(encoding: Encoding) -> bool:
     )
 
 
+def supports_dense(encoding: Encoding) -> bool:
+    """What is taken where nothing may be rounded."""
+    return isinstance(encoding, Dense) and supports(encoding)
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """``kernels/weights.h``: its number there, and its constant zero point."""

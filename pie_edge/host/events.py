@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.queue import ForwardCall, HostTensor
-from pie_edge.errors import InferletCancelled, InvalidHandle, PieError
+from pie_edge.errors import InferletCancelled, InvalidHandle, PieError, ResourceError
 
 if TYPE_CHECKING:
     from pie_edge.control.space import Space
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Completion = tuple[int, Any]
 """``(ticket, outcome)``: a value of the WIT variant, or a ``PieError``."""
+
+_MOST_OUTSTANDING = 10_000
 
 # dtype of a tensor → its case in WIT, and the element type of its memory
 _CASES = {"f32": ("floats", "f"), "i32": ("signed", "i"), "u32": ("unsigned", "I"), "bool": ("bools", "B")}
@@ -62,9 +64,12 @@ class Events:
         self._sleep = None
 
     def _start(self, ticket: int, kind: str, payload: Any) -> None:
-        if ticket in self._outstanding:
-            error = InvalidHandle(f"ticket {ticket} is in use; give every outstanding request another one")
+        if len(self._outstanding) >= _MOST_OUTSTANDING:
+            error = ResourceError(f"{_MOST_OUTSTANDING:,} requests are outstanding; wait for some before making more")
             self._complete.append((ticket, error))
+            return
+        if ticket in self._outstanding:
+            self._complete.append((ticket, InvalidHandle(f"ticket {ticket} is in use; give every outstanding request another one")))
             return
         try:
             future = self._mailbox.receive() if kind == "receive" else self._space.submit(_forward_call(payload))

@@ -67,10 +67,10 @@ async def main(input):
 
 def test_spinning_guests_delay_the_host_s_own_work_by_little() -> None:
     async def body(host: Any, _: Engine) -> float:
-        for _ in range(8):
+        for _turn in range(8):
             host.launch(SPIN, {})
         late = []
-        for _ in range(40):
+        for _turn in range(40):
             start = time.perf_counter()
             await asyncio.sleep(0.002)
             late.append(time.perf_counter() - start - 0.002)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from inferlet import model
 from inferlet._host import Forward, Tensor
 from inferlet.errors import InvalidHandle, UsageError
-from inferlet.eta.trace import Traced, trace
+from inferlet.eta.memo import traced as trace_once
+from inferlet.eta.trace import Traced
 from inferlet.eta.working_set import Geometry, WorkingSet
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class ForwardPass:
             return lambda decorated: self.epilogue(decorated, rows=rows)
         if self._output is not None:
             raise UsageError("this pass has an epilogue already; let it return a tuple of everything you want")
-        self._traced = traced = trace(function)
+        self._traced = traced = trace_once(function)
         self._rows = None if rows is None else [int(row) for row in rows]
         if self._rows is not None and len(self._rows) != traced.rows:
             raise UsageError(
