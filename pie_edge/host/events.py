@@ -64,20 +64,20 @@ class Events:
         self._sleep = None
 
     def _start(self, ticket: int, kind: str, payload: Any) -> None:
-        if len(self._outstanding) >= _MOST_OUTSTANDING:
-            error = ResourceError(f"{_MOST_OUTSTANDING:,} requests are outstanding; wait for some before making more")
-            self._complete.append((ticket, error))
-            return
-        if ticket in self._outstanding:
-            self._complete.append((ticket, InvalidHandle(f"ticket {ticket} is in use; give every outstanding request another one")))
-            return
         try:
+            self._check(ticket)
             future = self._mailbox.receive() if kind == "receive" else self._space.submit(_forward_call(payload))
         except PieError as error:
             self._complete.append((ticket, error))
             return
         self._outstanding[ticket] = future
         future.add_done_callback(lambda done: self._arrived(ticket, done))
+
+    def _check(self, ticket: int) -> None:
+        if ticket in self._outstanding:
+            raise InvalidHandle(f"ticket {ticket} is in use; give every outstanding request another one")
+        if len(self._outstanding) >= _MOST_OUTSTANDING:
+            raise ResourceError(f"{_MOST_OUTSTANDING:,} requests are outstanding; wait for some before making more")
 
     def _arrived(self, ticket: int, future: asyncio.Future[Any]) -> None:
         if self._outstanding.pop(ticket, None) is None:

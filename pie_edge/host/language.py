@@ -127,6 +127,7 @@ def write_whole(target: Path, data: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        Path(name).chmod(0o644)  # mkstemp's 0600 would travel with a wheel, and lock out a machine's other users
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink()

@@ -18,12 +18,16 @@ from pie_edge.backends.cpu import selftest
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
 from pie_edge.backends.cpu.executable import ModelExecutable
 from pie_edge.backends.cpu.probe import probe
+from pie_edge.backends.cpu.weights import supports
 from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, Unsupported, UsageError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.trace import Trace, copy_pages_program
+from pie_edge.weights.formats import BLOCKS
+from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import unpack
+from pie_edge.weights.widen import choose, widen
 from tests.backend import cases
 from tests.backend.device import fetch, put, run_case
 
@@ -276,25 +280,23 @@ class FileSource:
         raise AssertionError("the blocks should have been read as they are")
 
 
-@pytest.mark.parametrize(
-    ("name", "nbytes", "encoding"),
-    [
-        ("Q4_0", 18, Affine(4, 32, DType.F16, 8)),
-        ("Q4_1", 20, Affine(4, 32, DType.F16, None)),
-        ("Q8_0", 34, Affine(8, 32, DType.F16, 128)),
-    ],
-)
-def test_blocks_of_a_file_are_repacked_as_the_numpy_recipes_do(name: str, nbytes: int, encoding: Encoding) -> None:
-    rows, columns = 21, 96
-    blocks = np.random.default_rng(2).integers(0, 256, (rows * columns // 32, nbytes), np.uint8)
-    blocks[:, 1:4:2] &= 0x3B  # scales and minima that are no infinities
-    file = FileSource(name, (rows, columns), blocks.tobytes())
-    planes = cases.ArraySource((rows, columns), encoding, unpack(name, file.data, rows, columns))
+@pytest.mark.parametrize("name", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
+def test_blocks_of_a_file_are_repacked_as_the_numpy_recipes_do(name: str) -> None:
+    rows, columns = 21, 512
+    block = BLOCKS[name]
+    data = np.random.default_rng(2).integers(0, 256, (rows * columns // block.weights, block.nbytes), np.uint8)
+    for half in {"Q6_K": (208,), "Q4_0": (0,), "Q5_0": (0,), "Q8_0": (0,)}.get(name, (0, 2)):
+        data[:, half + 1] &= 0x3B  # scales and minima that are no infinities
+    file = FileSource(name, (rows, columns), data.tobytes())
+    native = native_encoding(name)
+    target = choose(native, supports)
+    planes = widen(unpack(name, file.data, rows, columns), native, target)
 
     async def test() -> None:
         async with opened() as backend:
-            value = Value("w", Role.WEIGHT, DType.F32, (rows, columns), encoding)
-            raw, made = await backend.load(value, file), await backend.load(value, planes)
+            value = Value("w", Role.WEIGHT, DType.F32, (rows, columns), target)
+            raw = await backend.load(value, file)
+            made = await backend.load(value, cases.ArraySource((rows, columns), target, planes))
             bits = [bytes(backend._memory.view(w.region.offset, w.nbytes)) for w in (raw, made)]
             assert bits[0] == bits[1]
 

@@ -64,6 +64,8 @@ def test_a_whole_vocabulary_of_logits_arrives_as_a_list() -> None:
 def test_rows_are_read_in_the_order_asked_for() -> None:
     last_two = one("await step([5, 6, 7], lambda: intrinsics.logits(2))")
     assert [row.index(1.0) for row in last_two] == [next_token([5, 6]), next_token([5, 6, 7])]
+    both = one("await step([5, 6, 7], lambda: reduce_argmax(intrinsics.logits()), rows=[0, 2])")
+    assert both == [next_token([5]), next_token([5, 6, 7])]
     first = one("await step([5, 6, 7], lambda: reduce_argmax(intrinsics.logits()), rows=[0])")
     assert first == next_token([5])
 
@@ -129,6 +131,16 @@ BAD_USE = {
     ),
     "more rows than tokens": ("await step([1], lambda: intrinsics.logits(2))", "InvalidHandle", "2 tokens and 1"),
     "a row that isn't there": ("await step([1], lambda: intrinsics.logits(), rows=[1])", "InvalidHandle", "rows [1]"),
+    "rows out of order": (
+        "await step([1, 2], lambda: intrinsics.logits(), rows=[1, 0])",
+        "InvalidHandle",
+        "rising order",
+    ),
+    "fewer rows than the epilogue sees": (
+        "await step([1, 2], lambda: intrinsics.logits(2), rows=[1])",
+        "UsageError",
+        "asks for 2 rows",
+    ),
     "discarding pages that aren't there": ("ws.discard(0, 5)", "InvalidHandle", "of 1"),
     "decoding a token that isn't there": ("model.decode([1000])", "InvalidHandle", "token 1000"),
     "a decoder given a token that isn't there": ("tokenizer.Decoder().push(1000)", "InvalidHandle", "token 1000"),
