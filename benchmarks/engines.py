@@ -33,7 +33,7 @@ async def open_engine(path: Path, backend: str, *, exact: bool = False, threads:
     with open_checkpoint(path) as checkpoint:
         device = await _backend(backend, exact, threads)
         try:
-            engine = await _engine(checkpoint, device)
+            engine = await engine_on(checkpoint, device)
         except BaseException:
             await device.close()
             raise
@@ -54,7 +54,8 @@ async def _backend(name: str, exact: bool, threads: int) -> Backend:
     return await open_backend(choose(name), threads=threads, exact=exact, cache_dir=cache_folder())
 
 
-async def _engine(checkpoint: Checkpoint, device: Backend) -> Engine:
+async def engine_on(checkpoint: Checkpoint, device: Backend) -> Engine:
+    """With the settings that a user gets who sets none."""
     facts = registry.facts(checkpoint)
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
     supports = device.limits.supports

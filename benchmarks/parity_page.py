@@ -31,7 +31,7 @@ class Row:
     backend: str
     mode: str
     matched: str
-    difference: str
+    differences: str
     oracle_error: str
     reference_error: str
     tolerance: str

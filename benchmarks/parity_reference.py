@@ -36,12 +36,6 @@ def expected(model: str, path: Path) -> list[Floats]:
     return [np.array(rows) for rows in json.loads(kept.read_text(encoding="utf-8"))]
 
 
-def log_softmax(logits: Floats) -> Floats:
-    wide = logits.astype(np.float64)
-    wide -= wide.max(axis=-1, keepdims=True)
-    return np.asarray(wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True)))
-
-
 def _compute(path: Path, judged: list[Case]) -> list[Floats]:
     from tests.support.oracle_run import load, log_probabilities
 

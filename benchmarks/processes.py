@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,8 +15,8 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parent.parent
 LONGEST = 600.0
 """Seconds that one answer may take."""
-TUNING = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-"""Variables of some build machines that make a linear algebra library take another processor's code."""
+UNUSUAL = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "PYTHONDONTWRITEBYTECODE")
+"""Variables of some build machines that users don't have: another processor's linear algebra, modules compiled at each start."""
 
 
 class PeerMissingError(Exception):
@@ -25,7 +25,7 @@ class PeerMissingError(Exception):
 
 def environment() -> dict[str, str]:
     """What a measured process gets."""
-    return {name: value for name, value in os.environ.items() if name not in TUNING}
+    return {name: value for name, value in os.environ.items() if name not in UNUSUAL}
 
 
 def describe_exit(code: int, told: str) -> str:
@@ -33,14 +33,19 @@ def describe_exit(code: int, told: str) -> str:
     return f"it ended with status {code}" + ("; its last words:\n" + "\n".join(last) if last else "")
 
 
+def worker(side: str, model: Path, backend: str, threads: int) -> list[str]:
+    """The command of ``benchmarks.worker`` for a side."""
+    command = [sys.executable, "-m", "benchmarks.worker", side, str(model)]
+    return [*command, "--backend", backend, "--threads", str(threads)]
+
+
 class Process:
     """A running side. Raises PeerMissingError when its library isn't there, ChildProcessError when it dies."""
 
-    def __init__(self, side: str, model: Path, backend: str, threads: int) -> None:
-        command = [sys.executable, "-m", "benchmarks.worker", side, str(model)]
-        self._side = side
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self._name = name
         self._child = subprocess.Popen(
-            [*command, "--backend", backend, "--threads", str(threads)],
+            command,
             cwd=ROOT,
             env=environment(),
             stdin=subprocess.PIPE,
@@ -85,7 +90,7 @@ class Process:
         if not line:
             code = self._child.wait()
             self._reader.join(5)
-            raise ChildProcessError(f"{self._side}: {describe_exit(code, ''.join(self._errors))}")
+            raise ChildProcessError(f"{self._name}: {describe_exit(code, ''.join(self._errors))}")
         answer: dict[str, Any] = json.loads(line)
         if "missing" in answer:
             raise PeerMissingError(answer["missing"])

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import models
 from benchmarks.harness import Summary, in_turns, ratio, table
-from benchmarks.processes import PeerMissingError, Process
+from benchmarks.processes import PeerMissingError, Process, worker
 
 SIDES = ("engine", "inferlet", "llama.cpp")
 PEER = "llama.cpp"
@@ -73,7 +73,7 @@ def measure(model: str, path: Path, backend: str, threads: int, rounds: int) -> 
         sides: dict[str, Process] = {}
         for name in SIDES:
             try:
-                sides[name] = stack.enter_context(Process(name, path, backend, threads))
+                sides[name] = stack.enter_context(Process(name, worker(name, path, backend, threads)))
             except PeerMissingError as error:
                 print(f"{name} is not here, only ours is measured: {error}", file=sys.stderr)
         results = [Result(model, work.title, _turns(sides, work, ids, rounds)) for work in WORKLOADS]

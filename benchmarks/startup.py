@@ -64,11 +64,13 @@ def words(model: Path, backend: str) -> list[str]:
 
 def stages(model: Path, backend: str) -> list[tuple[str, str, float, float]]:
     """``(title, thread, begin, seconds)`` of one traced start, in order of their beginning."""
-    command = [sys.executable, "-m", "benchmarks.startup_stages", str(time.time()), *words(model, backend)]
+    command = [sys.executable, "-m", "benchmarks.startup_stages", str(time.perf_counter()), *words(model, backend)]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise ChildProcessError(f"the traced start: {describe_exit(done.returncode, done.stderr)}")
-    found = [(title, thread, begin, seconds) for title, thread, begin, seconds in json.loads(done.stderr.splitlines()[-1])]
+    found = [
+        (title, thread, begin, seconds) for title, thread, begin, seconds in json.loads(done.stderr.splitlines()[-1])
+    ]
     return sorted(found, key=lambda stage: stage[2])
 
 
@@ -101,12 +103,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     firsts = {name: (lambda command=command: start(command).first) for name, command in commands.items()}
     in_turns(firsts, 1)
     figures = in_turns(firsts, asked.rounds)
-    print(table(("fresh process to first token, s", "median (low to high)"), [[n, Summary.of(f).show(2)] for n, f in figures.items()]))
+    print(
+        table(
+            ("fresh process to first token, s", "median (low to high)"),
+            [[n, Summary.of(f).show(2)] for n, f in figures.items()],
+        )
+    )
     if "llama.cpp" in figures:
         print(f"\nours ÷ llama.cpp: {ratio(figures['pie-edge'], figures['llama.cpp']).show(2)}")
     best = min((stages(model, asked.backend) for _ in range(3)), key=lambda found: max(s[2] + s[3] for s in found))
-    print("\n" + table(("stage", "thread", "begins at, ms", "takes, ms"), [[t, n, f"{b * 1e3:.0f}", f"{s * 1e3:.1f}"] for t, n, b, s in best]))
-    print("\n" + table(("slowest imports", "ms"), [[n, f"{s * 1e3:.1f}"] for n, s in slowest_imports(model, asked.backend)]))
+    print(
+        "\n"
+        + table(
+            ("stage", "thread", "begins at, ms", "takes, ms"),
+            [[t, n, f"{b * 1e3:.0f}", f"{s * 1e3:.1f}"] for t, n, b, s in best],
+        )
+    )
+    print(
+        "\n"
+        + table(("slowest imports", "ms"), [[n, f"{s * 1e3:.1f}"] for n, s in slowest_imports(model, asked.backend)])
+    )
     return 0 if Summary.of(figures["pie-edge"]).median <= TARGET else 1
 
 

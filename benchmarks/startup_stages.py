@@ -31,13 +31,13 @@ STAGES = {
 def main() -> None:
     spawned, *words = sys.argv[1:]
     tracer = Tracer()
-    started = time.time()
+    started = time.perf_counter()
     tracer.note("interpreter", float(spawned), started)
     app = importlib.import_module("pie_edge.cli.app")
-    imported = time.time()
+    imported = time.perf_counter()
     tracer.note("import the command line", started, imported)
     importlib.import_module("pie_edge.runtime")
-    tracer.note("import the runtime", imported, time.time())
+    tracer.note("import the runtime", imported, time.perf_counter())
     tracer.wrap(STAGES)
     try:
         app.start(words)

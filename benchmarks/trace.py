@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One call. Times are seconds of ``time.time``, so that another process may say when this one was started."""
+    """One call. Times are seconds of ``time.perf_counter``, which all processes of a machine share."""
 
     title: str
     thread: str
@@ -58,21 +58,21 @@ class Tracer:
 
             @functools.wraps(function)
             async def traced_async(*args: Any, **kwargs: Any) -> Any:
-                start = time.time()
+                start = time.perf_counter()
                 try:
                     return await function(*args, **kwargs)
                 finally:
-                    self.note(title, start, time.time())
+                    self.note(title, start, time.perf_counter())
 
             return traced_async
 
         @functools.wraps(function)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            start = time.time()
+            start = time.perf_counter()
             try:
                 return function(*args, **kwargs)
             finally:
-                self.note(title, start, time.time())
+                self.note(title, start, time.perf_counter())
 
         return traced
 

@@ -13,7 +13,7 @@ class Allocator:
 
     def __init__(self, start: int, end: int) -> None:
         self._top = -(-start // ALIGNMENT) * ALIGNMENT
-        self._end = end
+        self._end = end // ALIGNMENT * ALIGNMENT
         self._free: list[tuple[int, int]] = []
         """Offset and size of holes below the top, by offset."""
         self._sizes: dict[int, int] = {}

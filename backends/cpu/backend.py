@@ -3,33 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from pie_edge.backend import BytesLike, Limits, WeightSource
-from pie_edge.backends.cpu import module
+from pie_edge.backends.cpu import module, selftest
 from pie_edge.backends.cpu.crew import Crew
 from pie_edge.backends.cpu.device import default_threads, device_name, physical_memory
 from pie_edge.backends.cpu.executable import AnyExecutable, Arena, compile_program
 from pie_edge.backends.cpu.lowering import KINDS
 from pie_edge.backends.cpu.memory import ADDRESSABLE, LinearMemory, Region
 from pie_edge.backends.cpu.queue import Ticket, WorkQueue
-from pie_edge.backends.cpu.weights import Loader, Weight, allocate, supports
-from pie_edge.errors import UsageError
-from pie_edge.program.encodings import DType
+from pie_edge.backends.cpu.weights import Loader, Weight, allocate, supports, supports_dense
+from pie_edge.errors import OutOfMemory, PieError, UsageError
+from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value
+
+Got = TypeVar("Got")
+Encodings = Callable[[Encoding], bool]
 
 
 class CpuBackend:
     """Made by ``open_cpu``. Everything that touches the device runs on the queue's thread, in order."""
 
-    def __init__(self, memory: LinearMemory, crew: Crew, device: str) -> None:
+    def __init__(
+        self, memory: LinearMemory, crew: Crew, arena: Arena, loader: Loader, device: str, encodings: Encodings
+    ) -> None:
         self._memory = memory
         self._crew = crew
+        self._arena = arena
+        self._loader = loader
         self._queue = WorkQueue("pie-edge-cpu-0")
-        self._arena = Arena(memory)
-        self._loader = Loader(memory, crew.run)
         self._executables: dict[tuple[str, tuple[int, ...]], AnyExecutable] = {}
         self._limits = Limits(
             backend="cpu",
@@ -37,7 +42,7 @@ class CpuBackend:
             memory=memory.available,
             max_binding=memory.limit,
             kinds=KINDS,
-            supports=supports,
+            supports=encodings,
             kv_dtype=DType.F32,
         )
 
@@ -46,7 +51,15 @@ class CpuBackend:
         return self._limits
 
     async def allocate(self, nbytes: int, role: Role) -> Region:
-        return self._memory.allocate(nbytes, f"a {role} of {nbytes} bytes")
+        return await self._patiently(lambda: self._memory.allocate(nbytes, f"a {role}"))
+
+    async def _patiently(self, allocate: Callable[[], Got]) -> Got:
+        """What is freed comes back when the runs before it are done: wait for them before giving up."""
+        try:
+            return allocate()
+        except OutOfMemory:
+            await self._queue.put(lambda: None).wait()
+            return allocate()
 
     def free(self, buffer: Region | Weight) -> None:
         """After the runs before it."""
@@ -64,7 +77,7 @@ class CpuBackend:
         self._queue.put(copy)
 
     async def load(self, value: Value, source: WeightSource) -> Weight:
-        weight = allocate(value, self._memory)
+        weight = await self._patiently(lambda: allocate(value, self._memory))
         try:
             await self._queue.put(lambda: self._loader.load(weight, source)).wait()
         except BaseException:
@@ -112,18 +125,25 @@ async def open_cpu(
 ) -> CpuBackend:
     """Open the backend. ``memory`` in bytes, 0 for what the machine has, at most 4 GiB; ``threads`` 0 for one a core.
 
-    ``exact`` changes nothing here: the one arithmetic there is has a relative error of about 1e-5 (decision 005).
-    Compiled kernels are kept in ``cache_dir``. Raises BackendUnavailable if a kernel computes wrong on this machine.
+    ``exact`` takes dense weights only, so that others are widened to float32: nothing is rounded but sums, for four to
+    seven times the memory and time (decision 005). Compiled kernels are kept in ``cache_dir``. Raises BackendUnavailable
+    if wasmtime can't compile them or one computes wrong here.
     """
     if threads < 0 or memory < 0:
         raise UsageError(f"the cpu backend was asked for {threads} threads and {memory} bytes; neither can be negative")
-    return await asyncio.to_thread(_open, threads or default_threads(), memory, cache_dir)
+    return await asyncio.to_thread(_open, threads or default_threads(), memory, exact, cache_dir)
 
 
-def _open(threads: int, memory: int, cache_dir: Path | None) -> CpuBackend:
+def _open(threads: int, memory: int, exact: bool, cache_dir: Path | None) -> CpuBackend:
     engine = module.engine()
     kernels = module.load(engine, cache_dir)
     limits = kernels.imports[0].type.limits
     linear = LinearMemory(engine, limits.min, limits.max)
     crew = Crew(engine, kernels, linear, threads, memory or min(physical_memory() or ADDRESSABLE, ADDRESSABLE))
-    return CpuBackend(linear, crew, device_name(threads))
+    arena, loader = Arena(linear), Loader(linear, crew.run)
+    try:
+        selftest.check(linear, crew, arena, loader)
+    except PieError:
+        crew.close()
+        raise
+    return CpuBackend(linear, crew, arena, loader, device_name(threads), supports_dense if exact else supports)

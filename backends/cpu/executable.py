@@ -57,6 +57,8 @@ class ModelExecutable:
     """Where each input lies; a step's block is all of them in order."""
     address: int
     outputs: Mapping[str, int]
+    region: Region
+    """Its own memory: code, constants, inputs and outputs."""
 
     def check(self, inputs: Mapping[str, BytesLike]) -> None:
         _check_inputs(self.program, inputs, allow_step=True)
@@ -130,20 +132,20 @@ def _place(low: Lowering, buffers: Buffers, memory: LinearMemory, shared: Arena,
             region = buffer.region if isinstance(buffer, Weight) else buffer
             spans[value.name] = Span(region.offset, region.nbytes)
     spans |= {name: spans[state] for name, state in low.aliases.items()}
-    own = _own_spans(low, memory)
+    region, own = _own_spans(low, memory)
     spans |= own
     code = encode(low.instructions, spans, base + plan.nbytes, stride)
     memory.view(own[_CODE].offset, len(code))[:] = code
     memory.view(own[CONSTANTS].offset, len(low.constants))[:] = low.constants
     inputs = {value.name: own[value.name] for value in program.by_role(Role.INPUT)}
     outputs = {value.name: own[value.name].offset for value in program.by_role(Role.OUTPUT)}
-    return ModelExecutable(program, inputs, own[_CODE].offset, outputs)
+    return ModelExecutable(program, inputs, own[_CODE].offset, outputs, region)
 
 
 _CODE = "#code"
 
 
-def _own_spans(low: Lowering, memory: LinearMemory) -> dict[str, Span]:
+def _own_spans(low: Lowering, memory: LinearMemory) -> tuple[Region, dict[str, Span]]:
     """One region for what belongs to the executable: code, constants, inputs as one block, outputs."""
     sizes = {_CODE: HEADER_BYTES + INSTRUCTION_BYTES * len(low.instructions), CONSTANTS: len(low.constants)}
     sizes |= {value.name: value.nbytes for value in low.program.by_role(Role.INPUT)}
@@ -154,7 +156,7 @@ def _own_spans(low: Lowering, memory: LinearMemory) -> dict[str, Span]:
         end = end if packed else -(-end // 64) * 64
         offsets[name], end = end, end + nbytes
     region = memory.allocate(end, f"program {low.program.name}")
-    return {name: Span(region.offset + offsets[name], nbytes) for name, nbytes in sizes.items()}
+    return region, {name: Span(region.offset + offsets[name], nbytes) for name, nbytes in sizes.items()}
 
 
 def _arena_program(low: Lowering) -> Program:

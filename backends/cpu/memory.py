@@ -50,6 +50,7 @@ class LinearMemory:
         _prefer_large_pages(self._address, self._maximum)
         self._lock = threading.Lock()
         self._allocator = Allocator(0, 0)
+        self._regions: dict[int, Region] = {}
         self.limit = 0
 
     def open(self, heap: int, limit: int) -> None:
@@ -73,13 +74,18 @@ class LinearMemory:
             except WasmtimeError as error:
                 self._allocator.give_back(offset)
                 raise OutOfMemory(f"{self._shortfall(nbytes, purpose)} (the system gives no more: {error})") from error
+            region = self._regions[offset] = Region(offset, nbytes)
         used = min(offset + nbytes, touched) - offset
         if used > 0:
             ctypes.memset(self._address + offset, 0, used)
-        return Region(offset, nbytes)
+        return region
 
     def free(self, region: Region) -> None:
+        """Raises ValueError for a region that isn't allocated: by now its place may be another's."""
         with self._lock:
+            if self._regions.get(region.offset) is not region:
+                raise ValueError(f"{region} was freed before")
+            del self._regions[region.offset]
             self._allocator.give_back(region.offset)
 
     def view(self, offset: int, nbytes: int) -> memoryview:

@@ -18,7 +18,7 @@ from pie_edge.program.ops import Value
 STRIP = 8
 DENSE_F32 = 16
 _DENSE = {DType.F32: DENSE_F32, DType.F16: 17, DType.BF16: 18}
-_PLANES, _DENSE_SOURCE = 3, 4
+_PLANES, _DENSE_SOURCE = 0, 1
 _STAGING_BYTES = 4 << 20
 
 
@@ -33,6 +33,11 @@ def supports(encoding: Encoding) -> bool:
         and encoding.scale in (DType.F16, DType.F32)
         and (encoding.zero is None or 0 <= encoding.zero < 256)
     )
+
+
+def supports_dense(encoding: Encoding) -> bool:
+    """What is taken where nothing may be rounded."""
+    return isinstance(encoding, Dense) and supports(encoding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,16 @@ class Format:
         return columns // self.group * block
 
 
-_RAW = {"Q4_0": (0, Format(4, zero=8)), "Q4_1": (1, Format(5)), "Q8_0": (2, Format(12, zero=128))}
+_RAW = {
+    "Q4_0": (2, Format(4, zero=8)),
+    "Q4_1": (3, Format(5)),
+    "Q5_0": (4, Format(12, zero=16)),
+    "Q5_1": (5, Format(13)),
+    "Q8_0": (6, Format(12, zero=128)),
+    "Q4_K": (7, Format(7)),
+    "Q5_K": (8, Format(15)),
+    "Q6_K": (9, Format(10, zero=32)),
+}
 """File encodings whose blocks the kernel takes apart itself, and the format that they come to."""
 
 

@@ -1,6 +1,6 @@
 """Answers one question, and shows the answer as it comes.
 
-    pie-edge run inferlets/chat/main.py -- --prompt "What is a monad?" --system "Be brief."
+pie-edge run inferlets/chat/main.py -- --prompt "What is a monad?" --system "Be brief."
 """
 
 from inferlet import chat, model, session

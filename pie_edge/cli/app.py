@@ -29,6 +29,7 @@ app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
 
 
+@reported
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"pie-edge {__version__}")

@@ -24,21 +24,29 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            command(*args, **kwargs)
-            sys.stdout.flush()
+            try:
+                command(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Python flushes stdout once more at exit, and would complain about the same pipe.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _forget_output()
             raise typer.Exit(READER_GONE) from None
         except Exception as error:
             tell(error)
+            if isinstance(error, OSError):
+                _forget_output()
             raise typer.Exit(status(error)) from None
 
     return wrapped
+
+
+def _forget_output() -> None:
+    """After output failed: Python flushes once more at exit, and would complain about the same pipe or disk."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def status(error: BaseException) -> int:
@@ -61,6 +69,8 @@ def tell(error: Exception) -> None:
 def describe(error: Exception) -> str:
     if isinstance(error, PieError):
         return error.message
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror + (f": {error.filename}" if error.filename else "")
     return f"unexpected {type(error).__name__}: {error} (PIE_EDGE_DEBUG=1 shows where; please report it)"
 
 

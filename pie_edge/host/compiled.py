@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import platform
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 from wasmtime import Engine, WasmtimeError
@@ -35,7 +34,7 @@ def load_component(engine: Engine, cache_dir: Path, progress: Progress | None = 
 
 def _key(digest: str) -> str:
     """Compiled code depends on the compiler, its settings and the processor."""
-    parts = (digest, version("wasmtime"), CONFIGURATION, sys.platform, platform.machine(), _processor())
+    parts = (digest, CONFIGURATION, sys.platform, platform.machine(), _processor())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

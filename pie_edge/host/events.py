@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.queue import ForwardCall, HostTensor
-from pie_edge.errors import InferletCancelled, InvalidHandle, PieError
+from pie_edge.errors import InferletCancelled, InvalidHandle, PieError, ResourceError
 
 if TYPE_CHECKING:
     from pie_edge.control.space import Space
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Completion = tuple[int, Any]
 """``(ticket, outcome)``: a value of the WIT variant, or a ``PieError``."""
+
+_MOST_OUTSTANDING = 10_000
 
 # dtype of a tensor → its case in WIT, and the element type of its memory
 _CASES = {"f32": ("floats", "f"), "i32": ("signed", "i"), "u32": ("unsigned", "I"), "bool": ("bools", "B")}
@@ -62,17 +64,20 @@ class Events:
         self._sleep = None
 
     def _start(self, ticket: int, kind: str, payload: Any) -> None:
-        if ticket in self._outstanding:
-            error = InvalidHandle(f"ticket {ticket} is in use; give every outstanding request another one")
-            self._complete.append((ticket, error))
-            return
         try:
+            self._check(ticket)
             future = self._mailbox.receive() if kind == "receive" else self._space.submit(_forward_call(payload))
         except PieError as error:
             self._complete.append((ticket, error))
             return
         self._outstanding[ticket] = future
         future.add_done_callback(lambda done: self._arrived(ticket, done))
+
+    def _check(self, ticket: int) -> None:
+        if ticket in self._outstanding:
+            raise InvalidHandle(f"ticket {ticket} is in use; give every outstanding request another one")
+        if len(self._outstanding) >= _MOST_OUTSTANDING:
+            raise ResourceError(f"{_MOST_OUTSTANDING:,} requests are outstanding; wait for some before making more")
 
     def _arrived(self, ticket: int, future: asyncio.Future[Any]) -> None:
         if self._outstanding.pop(ticket, None) is None:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pie_edge.tokenizer import Detokenizer, Tokenizer
 
 
+_MOST_DECODERS = 10_000
+
+
 class Turns(Protocol):
     """A model's chat template, cut into the token sequences that a conversation is made of. May raise TemplateError."""
 
@@ -67,6 +70,7 @@ class Guest:
         self.events = Events(self.space, self.mailbox, lambda: self.wake())
         self.outside = Outside(self._raw_output)
         self._decoders: dict[int, Detokenizer] = {}
+        self._last_decoder = 0
 
     def on_text(self, text: str) -> None:
         self._tell(self.text_sink, text)
@@ -89,9 +93,11 @@ class Guest:
             self.on_text(text)
 
     def add_decoder(self, decoder: Detokenizer) -> int:
-        number = max(self._decoders, default=0) + 1
-        self._decoders[number] = decoder
-        return number
+        if len(self._decoders) >= _MOST_DECODERS:
+            raise InvalidHandle(f"{self.name} has {_MOST_DECODERS:,} decoders; drop some before making more")
+        self._last_decoder += 1
+        self._decoders[self._last_decoder] = decoder
+        return self._last_decoder
 
     def decoder(self, number: int) -> Detokenizer:
         if number not in self._decoders:

@@ -7,13 +7,9 @@ made from, so an edited SDK never meets an old one. Nothing here needs wasmtime:
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +57,12 @@ def source_digest() -> str:
 
 def build(target: Path) -> None:
     """Builds the component from the sources of this checkout. Raises Unsupported, with the remedy."""
+    # Here, because every start imports this module and hardly any builds.
+    import importlib.util
+    import shutil
+    import subprocess
+    import tempfile
+
     root = resources.inferlets()
     if importlib.util.find_spec("componentize_py") is None:
         raise Unsupported(
@@ -118,11 +120,14 @@ def packaged_digest() -> str:
 
 def write_whole(target: Path, data: bytes) -> None:
     """Whole or not at all, whoever else writes it."""
+    import tempfile
+
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name + ".")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
+        Path(name).chmod(0o644)  # mkstemp's 0600 would travel with a wheel, and lock out a machine's other users
         Path(name).replace(target)
     except BaseException:
         Path(name).unlink()

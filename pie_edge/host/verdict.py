@@ -42,6 +42,8 @@ def of_fault(guest: Guest, fault: HostFunctionError) -> BaseException:
         return InferletFailed(f"{guest.name}: {cause}; return from main instead")
     if guest.callback_error is not None:
         return guest.callback_error
+    if cause is not None and not isinstance(cause, Exception):
+        return cause  # the user's interrupt, which happened to arrive here
     return InferletTrapped(f"{guest.name} was stopped by a fault of pie-edge's own ({fault}); {_NOTE}")
 
 

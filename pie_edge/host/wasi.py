@@ -25,6 +25,7 @@ RESOURCES = {number: ResourceType.host(number) for number in (POLLABLE, STREAM_E
 STDIN, STDOUT, STDERR = range(3)
 _ALWAYS = 0  # the pollable of a stream: ready at all times
 _WRITABLE = 64 * 1024
+_MOST_TIMERS = 10_000
 _LONGEST_READ = 2**20  # random bytes in one call
 
 
@@ -51,6 +52,8 @@ class Outside:
 
     def timer(self, deadline: int) -> int:
         """A pollable that is ready at ``deadline``, in nanoseconds of the monotonic clock."""
+        if len(self._deadlines) > _MOST_TIMERS:
+            raise ValueError(f"{_MOST_TIMERS} timers are alive at once")
         number, self._next = self._next, self._next + 1
         self._deadlines[number] = deadline
         return number

@@ -47,8 +47,8 @@ def sessions(block: str) -> Iterator[tuple[str, str]]:
 def test_a_console_block_prints_what_it_shows(place: str, block: str) -> None:
     for command, shown in sessions(block):
         done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-        pattern = "\n".join(".*" if line == "…" else re.escape(line) for line in shown.splitlines())
-        assert re.fullmatch(pattern, done.stdout.strip(), re.DOTALL), (
+        pattern = "".join("(?:.*\n)?" if line == "…" else re.escape(f"{line}\n") for line in shown.splitlines())
+        assert re.fullmatch(pattern, done.stdout.strip() + "\n", re.DOTALL), (
             f"{place}: {command}\n{done.stdout}\n{done.stderr}"
         )
 

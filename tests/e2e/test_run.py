@@ -180,3 +180,36 @@ def test_a_model_is_imported_listed_shown_and_removed(cli: Cli, tmp_path: Path, 
     assert (done.returncode, done.stdout) == (1, "")
     assert "there is no model 'mine'" in done.stderr
     assert smollm2_path.exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"PIE_EDGE_PAGE_SIZE": "8"},
+        {"PIE_EDGE_PAGE_SIZE": "32"},
+        {"PIE_EDGE_EXACT": "true"},
+        {"PIE_EDGE_THREADS": "1"},
+        {"PIE_EDGE_KV_MEMORY": "8 MiB"},
+    ],
+    ids=str,
+)
+def test_settings_of_the_device_change_no_word(cli: Cli, settings: dict[str, str]) -> None:
+    done = cli("run", QUICKSTART, "-q", "--", "--prompt", PROMPT, "--max-tokens", "8", **settings)
+    assert (done.returncode, done.stdout) == (0, " Paris.\n\nThe answer is:\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"PIE_EDGE_MEMORY": "10 MiB"}, "needs 92.1 MiB for its weights"),
+        ({"PIE_EDGE_KV_MEMORY": "100 KiB"}, "OutOfPages: main asked for 3 KV pages of 16 tokens"),
+    ],
+    ids=str,
+)
+def test_too_little_memory_is_refused_with_what_is_needed_and_what_there_is(
+    cli: Cli, settings: dict[str, str], told: str
+) -> None:
+    done = cli("run", QUICKSTART, "-q", "--", "--prompt", PROMPT, **settings)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert told in done.stderr
+    assert "pie_edge" not in done.stderr

@@ -120,7 +120,7 @@ class Space:
         elif delay is None:
             future.set_result(answer)
         elif delay >= 0:
-            asyncio.get_running_loop().call_later(delay, lambda: future.done() or future.set_result(answer))
+            asyncio.get_running_loop().call_later(delay, _settle, future, answer)
         self.pending.append(future)
         self.usage.passes += 1
         self.usage.forwarded_tokens += len(call.tokens)
@@ -170,7 +170,12 @@ class Space:
         self.engine.spaces.discard(self)
 
 
-_CODES = {"f32": "f", "i32": "i", "u32": "I", "bool": "B"}
+def _settle(future: asyncio.Future[Any], answer: Any) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+_CODES: dict[str, Any] = {"f32": "f", "i32": "i", "u32": "I", "bool": "B"}
 
 
 def tensor(dtype: str, value: Any) -> HostTensor:

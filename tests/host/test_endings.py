@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from pie_edge.errors import (
     InferletTimeout,
     InferletTrapped,
 )
-from tests.host.hosting import run
+from tests.host.hosting import Ended, finish, run, together
 
 
 def lines(*source: str) -> str:
@@ -104,7 +105,7 @@ HUNGRY = {
 }
 
 
-def check(source: str, kind: type[InferletError], said: str, **limits: float) -> None:
+def check(source: str, kind: type[InferletError], said: str, **limits: Any) -> None:
     ended = run(source, **limits)
     assert type(ended.error) is kind, ended
     assert said in str(ended.error)
@@ -140,9 +141,7 @@ def test_a_program_that_eats_memory_hits_its_ceiling(case: str) -> None:
 
 
 def test_a_ceiling_below_the_interpreter_s_own_size_is_told_the_same_way() -> None:
-    from tests.host.hosting import finish, together
-
-    async def body(host, _):  # type: ignore[no-untyped-def]
+    async def body(host: Any, _: Any) -> Ended:
         return await finish(host, "def main(input): ...", name="program")
 
     ended = together(body, memory=2**20)

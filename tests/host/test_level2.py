@@ -8,7 +8,7 @@ import pytest
 
 from pie_edge import errors as ours
 from pie_edge.control.queue import ForwardCall
-from tests.host.hosting import finish, run, together
+from tests.host.hosting import Ended, finish, run, together
 from tests.host.model_free import VOCABULARY, Engine, next_token
 
 HEAD = """
@@ -64,6 +64,8 @@ def test_a_whole_vocabulary_of_logits_arrives_as_a_list() -> None:
 def test_rows_are_read_in_the_order_asked_for() -> None:
     last_two = one("await step([5, 6, 7], lambda: intrinsics.logits(2))")
     assert [row.index(1.0) for row in last_two] == [next_token([5, 6]), next_token([5, 6, 7])]
+    both = one("await step([5, 6, 7], lambda: reduce_argmax(intrinsics.logits()), rows=[0, 2])")
+    assert both == [next_token([5]), next_token([5, 6, 7])]
     first = one("await step([5, 6, 7], lambda: reduce_argmax(intrinsics.logits()), rows=[0])")
     assert first == next_token([5])
 
@@ -129,6 +131,16 @@ BAD_USE = {
     ),
     "more rows than tokens": ("await step([1], lambda: intrinsics.logits(2))", "InvalidHandle", "2 tokens and 1"),
     "a row that isn't there": ("await step([1], lambda: intrinsics.logits(), rows=[1])", "InvalidHandle", "rows [1]"),
+    "rows out of order": (
+        "await step([1, 2], lambda: intrinsics.logits(), rows=[1, 0])",
+        "InvalidHandle",
+        "rising order",
+    ),
+    "fewer rows than the epilogue sees": (
+        "await step([1, 2], lambda: intrinsics.logits(2), rows=[1])",
+        "UsageError",
+        "asks for 2 rows",
+    ),
     "discarding pages that aren't there": ("ws.discard(0, 5)", "InvalidHandle", "of 1"),
     "decoding a token that isn't there": ("model.decode([1000])", "InvalidHandle", "token 1000"),
     "a decoder given a token that isn't there": ("tokenizer.Decoder().push(1000)", "InvalidHandle", "token 1000"),
@@ -181,7 +193,8 @@ def test_an_error_of_the_engine_s_that_has_no_class_in_the_sdk_keeps_its_code() 
         engine.failure = ours.BadCheckpoint("odd")
         return await finish(host, f"{HEAD}\nasync def main(input): await step([1], lambda: intrinsics.logits())")
 
-    ended = together(body)
+    ended: Ended = together(body)
+    assert isinstance(ended.error, ours.InferletFailed)
     assert ended.error.cause == "bad-checkpoint"
     assert "inferlet.errors.PieError: odd" in ended.traceback
 
@@ -202,7 +215,7 @@ async def main(input):
         engine.failure = ours.DeviceLost("gone")
         return await finish(host, source)
 
-    assert together(body).error.cause == "device-lost"
+    assert getattr(together(body).error, "cause", None) == "device-lost"
 
 
 def test_working_sets_fork_reserve_and_give_their_pages_back() -> None:
@@ -273,7 +286,7 @@ def test_the_turns_of_a_chat_are_the_template_s() -> None:
 @pytest.mark.parametrize("call", ["system('x')", "user('x')", "assistant('x')", "cue()", "seal()", "preamble()"])
 def test_a_model_without_a_template_says_so(call: str) -> None:
     ended = run(f"{HEAD}\nasync def main(input): chat.{call}", template=False)
-    assert ended.error is not None
+    assert isinstance(ended.error, ours.InferletFailed)
     assert ended.error.cause == "template"
     assert one("[chat.available(), chat.prefix(), chat.stop_tokens()]", template=False) == [False, [1], [2]]
 

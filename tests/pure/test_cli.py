@@ -328,3 +328,12 @@ def test_elsewhere_only_a_stage_that_takes_long_is_told_and_once(monkeypatch: py
     notes(0, 9, "loading")
     notes(9, 9, "loading")
     assert stream.getvalue() == "pie-edge: fetching\npie-edge: building\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
+def test_an_output_that_cant_be_written_is_told_and_fails() -> None:
+    for words in (["config", "show"], ["config", "show", "--json"], ["--version"]):
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            command = [sys.executable, "-m", "pie_edge.cli", *words]
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, "error: No space left on device\n"), words

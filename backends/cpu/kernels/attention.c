@@ -131,13 +131,13 @@ static vec adjust(const struct attention *a, float *scores, u32 seen, vec larges
 
 /* Scores of a pair with all pages that one of them sees; their largest. */
 static void score_span(const struct attention *a, struct room *room, u32 group, const u32 *pages, const struct query *pair,
-                       vec *largest) {
+                       bool first, vec *largest) {
   largest[0] = largest[1] = wasm_f32x4_const_splat(-__builtin_inff());
   for (u32 i = 0; i < span_pages(a); i++) {
     u32 seen0 = pair[0].sight->slots[i], seen1 = pair[1].sight->slots[i];
     if (!(seen0 | seen1)) continue;
     const float *page = a->keys + (pages[i] * a->kv_heads + group) * a->width * a->page_size;
-    touch(page, a->width * a->page_size);
+    if (first) touch(page, a->width * a->page_size);
     float *scores0 = room->scores[0] + i * a->page_size, *scores1 = room->scores[1] + i * a->page_size;
     page_products(page, a->page_size, pair[0].q, pair[1].q, a->width, scores0, scores1);
     largest[0] = adjust(a, scores0, seen0, largest[0]), largest[1] = adjust(a, scores1, seen1, largest[1]);
@@ -200,7 +200,7 @@ static __attribute__((noinline)) void page_sums_4(const float *v, u32 width, u32
 
 /* Σ weight · v of a pair over the span. */
 static void sum_span(const struct attention *a, const struct room *room, u32 group, const u32 *pages,
-                     const struct query *pair) {
+                     const struct query *pair, bool first) {
   float *sums0 = pair[0].result->sums, *sums1 = pair[1].result->sums;
   for (u32 at = 0; at < a->width; at += 4) wasm_v128_store(sums0 + at, ZERO), wasm_v128_store(sums1 + at, ZERO);
   for (u32 i = 0; i < span_pages(a); i++) {
@@ -208,7 +208,7 @@ static void sum_span(const struct attention *a, const struct room *room, u32 gro
     if (!seen) continue;
     const float *v = a->values + (pages[i] * a->kv_heads + group) * a->page_size * a->width;
     const float(*weights)[2][4] = room->weights + i * a->page_size;
-    touch(v, a->width * a->page_size);
+    if (first) touch(v, a->width * a->page_size);
     for (; at + 16 <= a->width; at += 16)
       page_sums_16(v + at, a->width, seen, weights, sums0 + at, sums1 + at);
     for (; at < a->width; at += 4)
@@ -216,16 +216,17 @@ static void sum_span(const struct attention *a, const struct room *room, u32 gro
   }
 }
 
-/* The results of a pair over one span. A query alone is paired with itself. */
-static void attend_span(const struct attention *a, struct room *room, u32 group, const u32 *pages, const struct query *pair) {
+/* The results of a pair over one span. A query alone is paired with itself. `first`: keys and values are likely not cached. */
+static void attend_span(const struct attention *a, struct room *room, u32 group, const u32 *pages, const struct query *pair,
+                        bool first) {
   vec largest[2];
-  score_span(a, room, group, pages, pair, largest);
+  score_span(a, room, group, pages, pair, first, largest);
   for (u32 which = 0; which < 2; which++) {
     struct result *result = pair[which].result;
     result->largest = max_lanes(largest[which]);
     result->total = weigh_span(a, room, pair, which, result->largest);
   }
-  sum_span(a, room, group, pages, pair);
+  sum_span(a, room, group, pages, pair, first);
 }
 
 INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
@@ -268,7 +269,7 @@ static void attend_row(const struct attention *a, struct room *room, u32 sequenc
       u32 head = first + min_u32(i + k, heads - 1);
       pair[k] = (struct query){a->q + (row * a->heads + head) * a->width, room->rows, partial_at(a, sequence, span, head)};
     }
-    attend_span(a, room, group, pages, pair);
+    attend_span(a, room, group, pages, pair, i == 0);
   }
 }
 
@@ -288,7 +289,7 @@ static void attend_tile(const struct attention *a, struct room *room, u32 sequen
         pair[k] = (struct query){a->q + ((start + row) * a->heads + head) * a->width, room->rows + row,
                                  result_at(a, room->results, TILE_ROWS * heads + k)};
       }
-      attend_span(a, room, group, pages, pair);
+      attend_span(a, room, group, pages, pair, i == 0);
       for (u32 k = 0; k < both; k++) merge(a, result_at(a, room->results, i + k), pair[k].result);
     }
   }

@@ -35,6 +35,10 @@ INLINE vec f32_from_f16(vec halves) {
   return wasm_f32x4_mul(shifted, wasm_f32x4_const_splat(0x1p112f));
 }
 
+INLINE float half_to_float(const u8 *p) {
+  return wasm_f32x4_extract_lane(f32_from_f16(wasm_i32x4_splat(*(const i16 *)p)), 0);
+}
+
 /* The larger, and NaN where `b` is NaN: one instruction, unlike wasm_f32x4_max. */
 INLINE vec larger(vec a, vec b) { return wasm_f32x4_pmax(b, a); }
 

@@ -13,10 +13,7 @@ struct embed {
   float scale;
 };
 
-static float half_or_float(const u8 *p, u32 bytes) {
-  if (bytes == 4) return *(const float *)p;
-  return wasm_f32x4_extract_lane(f32_from_f16(wasm_i32x4_splat(*(const i16 *)p)), 0);
-}
+static float half_or_float(const u8 *p, u32 bytes) { return bytes == 4 ? *(const float *)p : half_to_float(p); }
 
 static void affine_row(const struct embed *a, const u8 *strip, u32 row, float *y) {
   struct format f = affine_format(a->format);

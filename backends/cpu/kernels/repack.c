@@ -1,8 +1,7 @@
 /* Bring rows of a weight from a file's layout, or from planes, into ours: see weights.h. */
+#include "blocks.h"
 #include "crew.h"
 #include "weights.h"
-
-enum source { Q4_0, Q4_1, Q8_0, PLANES, DENSE };
 
 struct repack {
   const u8 *rows; /* a file's rows, or the plane of codes (a byte each), or dense values */
@@ -13,51 +12,53 @@ struct repack {
   u32 source_group; /* columns a scale of the planes is for: a multiple of the format's group */
 };
 
-struct codes {
-  u8 at[32];
-};
-
-/* Sixteen bytes hold columns 0–15 in their low and 16–31 in their high nibbles. */
-INLINE void split_nibbles(const u8 *p, struct codes *to) {
-  vec both = wasm_v128_load(p), mask = wasm_i8x16_const_splat(15);
-  wasm_v128_store(to->at, wasm_v128_and(both, mask));
-  wasm_v128_store(to->at + 16, wasm_v128_and(wasm_u16x8_shr(both, 4), mask));
-}
-
 INLINE void copy_scale(u8 *to, const u8 *from, u32 bytes) {
   if (bytes == 4)
     *(u32 *)to = *(const u32 *)from;
   else
-    *(u16 *)to = *(const u16 *)from;
+    copy_half(to, from);
 }
 
-/* Read a group of a row, its scale and minimum going straight to their places. */
+static void read_planes(const struct repack *a, struct format f, u32 row, u32 g, u8 *scale, u8 *minimum, struct codes *to) {
+  u32 leaf = (row * (a->columns / a->source_group) + g * f.group / a->source_group) * f.scale_bytes;
+  copy_scale(scale, a->scales + leaf, f.scale_bytes);
+  if (f.has_minima) copy_scale(minimum, a->minima + leaf, f.scale_bytes);
+  __builtin_memcpy(to->at, a->rows + row * a->columns + g * f.group, f.group);
+}
+
+/* Read a group of a row; its scale and minimum go straight to their places. */
 INLINE void read_group(const struct repack *a, struct format f, u32 row, u32 g, u8 *scale, u8 *minimum, struct codes *to) {
-  u32 groups = a->columns / f.group, at = row * groups + g;
+  u32 at = row * (a->columns / f.group) + g;
   const u8 *p;
   switch (a->source) {
     case Q4_0:
       p = a->rows + at * 18;
-      copy_scale(scale, p, 2), split_nibbles(p + 2, to);
+      copy_half(scale, p), split_nibbles(p + 2, to);
       break;
     case Q4_1:
       p = a->rows + at * 20;
-      copy_scale(scale, p, 2), copy_scale(minimum, p + 2, 2), split_nibbles(p + 4, to);
+      copy_half(scale, p), copy_half(minimum, p + 2), split_nibbles(p + 4, to);
+      break;
+    case Q5_0:
+      p = a->rows + at * 22;
+      copy_half(scale, p), split_nibbles(p + 6, to), add_fifth_bits(p + 2, to);
+      break;
+    case Q5_1:
+      p = a->rows + at * 24;
+      copy_half(scale, p), copy_half(minimum, p + 2), split_nibbles(p + 8, to), add_fifth_bits(p + 4, to);
       break;
     case Q8_0: { /* signed codes: −128 becomes 0 */
       vec sign = wasm_i8x16_const_splat((char)0x80);
       p = a->rows + at * 34;
-      copy_scale(scale, p, 2);
+      copy_half(scale, p);
       wasm_v128_store(to->at, wasm_v128_xor(wasm_v128_load(p + 2), sign));
       wasm_v128_store(to->at + 16, wasm_v128_xor(wasm_v128_load(p + 18), sign));
       break;
     }
-    default: {
-      u32 leaf = (row * (a->columns / a->source_group) + g * f.group / a->source_group) * f.scale_bytes;
-      copy_scale(scale, a->scales + leaf, f.scale_bytes);
-      if (f.has_minima) copy_scale(minimum, a->minima + leaf, f.scale_bytes);
-      __builtin_memcpy(to->at, a->rows + row * a->columns + g * f.group, f.group);
-    }
+    case Q4_K: read_q4_k(a->rows + at / 8 * 144, at % 8, scale, minimum, to); break;
+    case Q5_K: read_q5_k(a->rows + at / 8 * 176, at % 8, scale, minimum, to); break;
+    case Q6_K: read_q6_k(a->rows + at / 16 * 210, at % 16, scale, to); break;
+    default: read_planes(a, f, row, g, scale, minimum, to);
   }
 }
 

@@ -30,8 +30,9 @@ class HostFunctionError(Exception):
 class Fiber:
     """One call into a guest: an instantiation or an export."""
 
-    def __init__(self, imports: Imports, guest: Any) -> None:
+    def __init__(self, imports: Imports, guest: Any, *owners: Any) -> None:
         self.guest = guest
+        self._owners = owners  # what the call uses must outlive it
         self.blocked_on: Pending | None = None
         self.fault: BaseException | None = None
         self._imports = imports
@@ -64,7 +65,7 @@ class Fiber:
 
 class Instantiation(Fiber):
     def __init__(self, imports: Imports, guest: Any, store: Store, component: Component) -> None:
-        super().__init__(imports, guest)
+        super().__init__(imports, guest, store, component)
         self.instance = ffi.wasmtime_component_instance_t()
         self._future = ffi.wasmtime_component_linker_instantiate_async(
             imports.linker.ptr(), store._context(), component.ptr(), byref(self.instance), byref(self._error)
@@ -77,7 +78,7 @@ class ExportCall(Fiber):
     def __init__(
         self, imports: Imports, guest: Any, store: Store, instance: Any, name: str, arguments: tuple[Any, ...]
     ) -> None:
-        super().__init__(imports, guest)
+        super().__init__(imports, guest, store)
         context = store._context()
         self._context = address_of(context)
         self._function = _export(context, instance, name)

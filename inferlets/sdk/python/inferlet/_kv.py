@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,10 +47,11 @@ class KV:
         pages = await self.pages()
         step = self._pass(pages, tokens)
         output = None if epilogue is None else step.epilogue(epilogue)
-        done = step.launch(_loop.current())
+        answer: Awaitable[Any] | None = step.launch(_loop.current()) or output
+        assert answer is not None
         self._running = True
         try:
-            found = await (output or done)
+            found = await answer
         finally:
             self._running = False
         # Only now: what failed or was cancelled has to be forwarded again.

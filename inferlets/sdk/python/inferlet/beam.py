@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -110,7 +111,7 @@ class _Search:
         if len(self._done) < self._width:
             return False
         longest = self._max_tokens if self._penalty > 0 else length
-        return max(one.logprob for one in live) / longest**self._penalty <= self._done[0][0]
+        return _score(max(one.logprob for one in live), longest, self._penalty) <= self._done[0][0]
 
     def best(self, live: list[_Live]) -> list[Beam]:
         """Best first, those that are still alive at the end among them."""
@@ -121,7 +122,7 @@ class _Search:
         return [beam for _, _, beam in sorted(self._done, key=lambda entry: entry[:2], reverse=True)]
 
     def _finish(self, one: _Live, logprob: float, length: int, reason: Literal["stop", "length"]) -> None:
-        score = logprob / length**self._penalty
+        score = _score(logprob, length, self._penalty)
         if len(self._done) == self._width and score <= self._done[0][0]:
             return
         context = Context.of(one.transcript.fork(None))
@@ -141,9 +142,13 @@ class _Search:
                 live[parent].transcript.close()
         grown = []
         for step in kept:
-            parent = live[step.parent]
+            one = live[step.parent]
             left[step.parent] -= 1
-            transcript = parent.transcript.fork(None) if left[step.parent] else parent.transcript
+            transcript = one.transcript.fork(None) if left[step.parent] else one.transcript
             transcript.append([step.token])
-            grown.append(_Live(transcript, (*parent.tokens, step.token), step.logprob))
+            grown.append(_Live(transcript, (*one.tokens, step.token), step.logprob))
         return grown
+
+
+def _score(logprob: float, length: int, penalty: float) -> float:
+    return logprob / math.pow(length, penalty)

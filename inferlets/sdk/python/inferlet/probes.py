@@ -71,7 +71,7 @@ async def _sum(transcript: Transcript, tokens: list[int]) -> float:
     """Each token's log probability is in the row of the one before it."""
     epilogue = _along(len(tokens)).with_values({"ids": tokens})
     rows: list[Any] = await transcript.forward(epilogue, extra=tokens[:-1])
-    return sum(row[0] for row in rows)
+    return float(sum(row[0] for row in rows))
 
 
 @functools.cache

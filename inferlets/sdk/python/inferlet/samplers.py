@@ -34,8 +34,8 @@ class Mirostat:
 
 @dataclass(frozen=True, slots=True)
 class Dry:
-    """Don't repeat yourself: a token that would carry a repetition on loses multiplier · base^(n − allowed), where n ≥ ``allowed``
-    is how many tokens have been repeated. Repetitions don't reach across a token whose text has one of ``breakers``."""
+    """Don't repeat yourself: a token that would carry a repetition on loses multiplier · base^(n − allowed), n being how many
+    tokens have been repeated, ``allowed`` at least. None reaches across a token whose text has one of ``breakers``."""
 
     multiplier: float = 0.8
     base: float = 1.75

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from inferlet import model
 from inferlet._host import Forward, Tensor
 from inferlet.errors import InvalidHandle, UsageError
-from inferlet.eta.trace import Traced, trace
+from inferlet.eta.memo import traced as trace_once
+from inferlet.eta.trace import Traced
 from inferlet.eta.working_set import Geometry, WorkingSet
 
 if TYPE_CHECKING:
@@ -79,18 +80,18 @@ class ForwardPass:
 
         It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. It sees the logits of the last
         embedded token, or of the last n where it asks for ``logits(n)``; ``rows`` chooses others, by their place in
-        ``embed``. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``. One that was traced before is taken as
-        it is.
+        ``embed``, in rising order. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``. One that was traced
+        before is taken as it is.
         """
         if function is None:
             return lambda decorated: self.epilogue(decorated, rows=rows)
         if self._output is not None:
             raise UsageError("this pass has an epilogue already; let it return a tuple of everything you want")
-        self._traced = traced = function if isinstance(function, Traced) else trace(function)
+        self._traced = traced = function if isinstance(function, Traced) else trace_once(function)
         self._rows = None if rows is None else [int(row) for row in rows]
-        if self._rows is not None and len(self._rows) != traced.rows:
+        if self._rows is not None and len(self._rows) < traced.rows:
             raise UsageError(
-                f"the epilogue sees {traced.rows} rows of logits, and rows names {len(self._rows)}; make them equal"
+                f"the epilogue asks for {traced.rows} rows of logits, and rows names {len(self._rows)}; name more"
             )
         self._output = Output(traced)
         return self._output
@@ -143,4 +144,6 @@ class ForwardPass:
         rows = [row + count if row < 0 else row for row in self._rows]
         if not all(0 <= row < count for row in rows):
             raise InvalidHandle(f"rows {self._rows} are read and {count} tokens are embedded; rows count them from 0")
+        if rows != sorted(set(rows)):
+            raise InvalidHandle(f"rows {self._rows} are read; name each once, in rising order")
         return rows

@@ -1,0 +1,223 @@
+"""Every kernel once, on opening, against stored answers: a machine that computes wrong is refused by name.
+
+One Program passes through all kernels, all weight formats and both forms of each product. All its temporaries are
+outputs, so the first one that differs names the kernel. ``python -m pie_edge.backends.cpu.selftest`` writes the answers, which come
+from the NumPy reference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_edge.backends.cpu.crew import Crew
+from pie_edge.backends.cpu.executable import Arena, ModelExecutable, compile_program
+from pie_edge.backends.cpu.memory import LinearMemory
+from pie_edge.backends.cpu.weights import Loader, allocate
+from pie_edge.errors import BackendUnavailable
+from pie_edge.program import trace as ops
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.program.trace import Trace
+
+ANSWERS = Path(__file__).with_name("selftest.json")
+TOLERANCE = 1e-3
+"""Of the largest value compared. What goes wrong on a machine goes wrong by more."""
+
+_WIDTH, _HEADS, _KV_HEADS, _PAGE, _VOCABULARY = 32, 4, 2, 8, 11
+_FORMATS: tuple[Encoding, ...] = (
+    *(Dense(dtype) for dtype in (DType.F32, DType.F16, DType.BF16)),
+    *(
+        Affine(bits, group, scale, zero)
+        for bits in (4, 8)
+        for group in (16, 32)
+        for scale in (DType.F16, DType.F32)
+        for zero in (None, 1 << (bits - 1))
+    ),
+)
+_TWO_TALKS = StepInputs(
+    token_src=[3, -1, 7, 10, 0],
+    positions=[0, 1, 2, 3, 9],
+    row_index=[0, 1, 2, 3, 1],
+    write_slots=[8, 9, 10, 11, 17],
+    query_starts=[0, 4, 5],
+    page_starts=[0, 1, 2],
+    pages=[1, 2],
+    page_bits=[0b1111, 0b11],
+    fresh_bits=[0b1111, 0b10],
+    sample_rows=[4, 1],
+    draw_keys=[0] * 4,
+)
+"""Four new rows of one sequence, and one row after another that is there: in NumPy's eyes and the kernels' two ways."""
+_BUCKET = Bucket(5, 2, 2, 2)
+
+
+def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
+    """Numbers that look like noise and are the same everywhere."""
+    steps = (np.arange(count, dtype=np.int64) * 7919 + seed * 104729) % 997
+    return (low + (high - low) * steps / 996).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class MadeWeight:
+    """A weight source whose planes are waves."""
+
+    shape: tuple[int, ...]
+    target: Encoding
+    seed: int
+    encoding: str = "made"
+
+    def raw(self, first: int, count: int) -> memoryview:
+        raise NotImplementedError("it is in no file")
+
+    def planes(self, first: int, count: int) -> Mapping[str, Any]:
+        rows, columns = self.shape if len(self.shape) == 2 else (1, self.shape[0])
+        return {
+            plane.name: self._plane(plane.name, plane.dtype, plane.shape)[first : first + count]
+            for plane in planes(self.target, rows, columns)
+        }
+
+    def _plane(self, name: str, dtype: DType, shape: tuple[int, int]) -> NDArray[Any]:
+        count = shape[0] * shape[1]
+        if name == "codes":
+            levels = 1 << getattr(self.target, "bits", 8)
+            return wave(count, self.seed, 0, levels - 1).astype(np.uint8).reshape(shape)
+        values = wave(count, self.seed + len(name)).reshape(shape)
+        if dtype is DType.BF16:
+            return (values.view(np.uint32) >> 16).astype(np.uint16)
+        # Scaled codes should be about as large as dense values.
+        scaled = values if isinstance(self.target, Dense) or name == "minima" else values / 16
+        return scaled.astype(np.float16 if dtype is DType.F16 else np.float32)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The Program, what it works on, and its step's block."""
+
+    program: Program
+    sources: Mapping[str, MadeWeight]
+    states: Mapping[str, NDArray[Any]]
+    block: bytes
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.trace = Trace("self-test")
+        self.sources: dict[str, MadeWeight] = {}
+        self.states: dict[str, NDArray[Any]] = {}
+
+    def weight(self, name: str, shape: tuple[int, ...], encoding: Encoding = Dense(DType.F32)) -> Value:
+        self.sources[name] = MadeWeight(shape, encoding, seed=len(self.sources))
+        return self.trace.weight(name, shape, encoding)
+
+    def state(self, name: str, values: NDArray[Any]) -> Value:
+        self.states[name] = values
+        return self.trace.state(name, DType.U32 if values.dtype == np.uint32 else DType.F32, values.shape)
+
+
+def examination() -> Examination:
+    rec = _Recorder()
+    t = rec.trace
+    layout = StepLayout(_BUCKET)
+    step = t.step(layout)
+    tokens = rec.state("tokens", np.array([5], np.uint32))
+    x = ops.embed(t, rec.weight("embed", (_VOCABULARY, _WIDTH), _FORMATS[3]), step["token_src"], tokens, scale=2.0)
+    y = ops.rms_norm(t, x, rec.weight("norm", (_WIDTH,)), eps=1e-5)
+    attended = _attend(rec, y, step)
+    residual, y = ops.add_rms_norm(t, attended, x, rec.weight("norm2", (_WIDTH,)), eps=1e-5, offset=1.0)
+    for act in ("silu", "gelu_tanh", "gelu", "relu"):
+        residual = ops.add(t, residual, ops.glu(t, y, attended, act=act))
+    sampled = ops.gather_rows(t, ops.softcap(t, residual, cap=3.0), step["sample_rows"])
+    for number, encoding in enumerate(_FORMATS):
+        # Nine rows: a strip, and one that is mostly empty.
+        weight = rec.weight(f"w{number}", (9, _WIDTH), encoding)
+        ops.linear(t, y, weight)
+        ops.linear(t, sampled, weight, rec.weight("bias", (9,)))
+    ops.store(t, sampled, rec.state("kept", np.zeros((2, _WIDTH), np.float32)))
+    program = t.build()
+    outputs = {v.name: replace(v, role=Role.OUTPUT) for v in program.by_role(Role.TEMP)}
+    program = replace(program, values={**program.values, **outputs})
+    return Examination(program, rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+
+
+def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:
+    t, head = rec.trace, _WIDTH // _HEADS
+    q = ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head, base=1e4)
+    keys = ops.linear(t, y, rec.weight("k", (_KV_HEADS * head, _WIDTH)))
+    k = ops.rope(t, keys, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved")
+    pages = (3, _KV_HEADS)
+    cache = (
+        rec.state("keys", wave(3 * _KV_HEADS * head * _PAGE, 1).reshape(*pages, head // 4, _PAGE, 4)),
+        rec.state("values", wave(3 * _KV_HEADS * head * _PAGE, 2).reshape(*pages, _PAGE, head)),
+        rec.state("key_positions", np.zeros((3, _PAGE), np.uint32)),
+    )
+    ops.kv_append(t, k, keys, step, cache, heads=_KV_HEADS)
+    shape: dict[str, Any] = {"heads": _HEADS, "kv_heads": _KV_HEADS, "scale": head**-0.5}
+    return ops.attention(t, q, step, cache, **shape, window=10, softcap=4.0)
+
+
+def digest(values: NDArray[np.float32]) -> list[float]:
+    """The first and the last few values of an output, which stand for it."""
+    flat = values.reshape(-1)
+    return [float(v) for v in (*flat[:6], *flat[-6:])]
+
+
+def check(memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> None:
+    """Raises BackendUnavailable naming the first kernel whose result is wrong."""
+    exam = examination()
+    outputs = _run(exam, memory, crew, shared, loader)
+    answers = json.loads(ANSWERS.read_text(encoding="utf-8"))
+    for op in exam.program.ops:
+        for name in op.outputs:
+            if name in outputs and not _close(digest(np.asarray(outputs[name])), answers[name]):
+                raise BackendUnavailable(
+                    f"the cpu backend's kernel {op.kind!r} computes wrong on this machine ({op}: {digest(np.asarray(outputs[name]))} "
+                    f"instead of {answers[name]}); update wasmtime, or report this processor"
+                )
+
+
+def _close(found: list[float], expected: list[float]) -> bool:
+    a, b = np.array(found), np.array(expected)
+    return bool(np.abs(a - b).max() <= TOLERANCE * np.abs(b).max())
+
+
+def _run(exam: Examination, memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> dict[str, memoryview]:
+    buffers: dict[str, Any] = {}
+    for name, array in exam.states.items():
+        region = buffers[name] = memory.allocate(array.nbytes, "the self-test")
+        memory.view(region.offset, region.nbytes)[:] = array.tobytes()
+    for value in exam.program.by_role(Role.WEIGHT):
+        weight = buffers[value.name] = allocate(value, memory)
+        loader.load(weight, exam.sources[value.name])
+    executable = compile_program(exam.program, buffers, memory, shared, crew.threads)
+    assert isinstance(executable, ModelExecutable)
+    outputs = executable.run(memory, crew, {"step": exam.block})
+    for buffer in (*buffers.values(), executable):
+        memory.free(getattr(buffer, "region", buffer))
+    return outputs
+
+
+def answers() -> dict[str, list[float]]:
+    """What the reference gives for every output."""
+    from pie_edge.program import reference
+    from pie_edge.weights.widen import dequantise_planes
+
+    exam = examination()
+    weights = {
+        name: np.asarray(dequantise_planes(s.target, dict(s.planes(0, 1 << 30))), np.float32).reshape(s.shape)
+        for name, s in exam.sources.items()
+    }
+    states = {name: array.copy() for name, array in exam.states.items()}
+    found = reference.run(exam.program, weights | states, exam.block)
+    return {value.name: digest(found[value.name]) for value in exam.program.by_role(Role.OUTPUT)}
+
+
+if __name__ == "__main__":
+    ANSWERS.write_text(json.dumps(answers(), indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,121 @@
+"""The real models on the cpu backend: exact mode against the oracle, the default arithmetic against exact mode.
+
+SmolLM2's oracle engine held its weights in bfloat16, so the exact mode gets them so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from pie_edge.backends.cpu.backend import open_cpu
+from pie_edge.model import registry
+from pie_edge.program.encodings import Dense, DType
+from pie_edge.weights.checkpoint import open_checkpoint
+from pie_edge.weights.source import file_weight
+from tests.backend.cases import ArraySource
+from tests.backend.device import LoadedModel
+from tests.conftest import oracle
+from tests.support.oracle_run import Floats, largest_error, load, log_softmax, round_bf16, whole_pass
+
+EXACT_TOLERANCE = 2e-4
+DEFAULT_TOLERANCE = 0.02
+"""The largest error of a log probability that the default arithmetic promises (decision 005)."""
+
+
+@contextmanager
+def from_file(path: Path, *, exact: bool) -> Iterator[LoadedModel]:
+    async def opened() -> LoadedModel:
+        backend = await open_cpu(exact=exact)
+        checkpoint = open_checkpoint(path)
+        facts = registry.facts(checkpoint)
+        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+        sources = {w.name: file_weight(checkpoint.tensors[w.source], backend.limits.supports) for w in family.weights(spec)}
+        return await LoadedModel.load(backend, spec, family, {name: (s.target, s) for name, s in sources.items()})
+
+    model = asyncio.run(opened())
+    yield model
+    asyncio.run(model.backend.close())
+
+
+@pytest.fixture(scope="module")
+def smollm2(smollm2_path: Path) -> Iterator[LoadedModel]:
+    with from_file(smollm2_path, exact=False) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def exact_smollm2(smollm2_path: Path) -> Iterator[LoadedModel]:
+    with from_file(smollm2_path, exact=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def gemma3(gemma3_path: Path) -> Iterator[LoadedModel]:
+    with from_file(gemma3_path, exact=False) as model:
+        yield model
+
+
+def rounded(values: Floats) -> ArraySource:
+    if values.ndim == 1:
+        return ArraySource(values.shape, Dense(DType.F32), {"values": round_bf16(values)[None]})
+    bits = (round_bf16(values).view(np.uint32) >> 16).astype(np.uint16)
+    return ArraySource(values.shape, Dense(DType.BF16), {"values": bits})
+
+
+@pytest.fixture(scope="module")
+def rounded_smollm2(smollm2_path: Path) -> Iterator[LoadedModel]:
+    async def opened() -> LoadedModel:
+        held = load(smollm2_path)
+        sources = {name: rounded(values) for name, values in held.weights.items()}
+        backend = await open_cpu(exact=True)
+        return await LoadedModel.load(backend, held.spec, held.family, {n: (s.target, s) for n, s in sources.items()})
+
+    model = asyncio.run(opened())
+    yield model
+    asyncio.run(model.backend.close())
+
+
+def log_probabilities(model: LoadedModel, case: dict[str, Any]) -> NDArray[np.float64]:
+    """Of the rows that predict each greedy token, led along the oracle's tokens."""
+    prompt, greedy = case["prompt_ids"], case["greedy_ids"]
+    sampled = list(range(len(prompt) - 1, len(prompt) + len(greedy) - 1))
+    inputs = replace(whole_pass(prompt + greedy[:-1]), sample_rows=sampled, draw_keys=[0] * (2 * len(sampled)))
+    return log_softmax(asyncio.run(model.logits(inputs)))
+
+
+def _label(case: dict[str, Any]) -> str:
+    return f"{len(case['prompt_ids'])} tokens"
+
+
+@pytest.mark.parametrize("case", oracle("smollm2-greedy"), ids=_label)
+def test_smollm2_in_exact_mode_reproduces_the_oracle(rounded_smollm2: LoadedModel, case: dict[str, Any]) -> None:
+    found = log_probabilities(rounded_smollm2, case)
+    assert found.argmax(axis=-1).tolist() == case["greedy_ids"]
+    assert largest_error(case, found) < EXACT_TOLERANCE
+
+
+@pytest.mark.parametrize("case", oracle("smollm2-greedy"), ids=_label)
+def test_smollm2_by_default_is_as_close_to_exact_mode_as_promised(
+    smollm2: LoadedModel, exact_smollm2: LoadedModel, case: dict[str, Any]
+) -> None:
+    found, exact = log_probabilities(smollm2, case), log_probabilities(exact_smollm2, case)
+    best = np.argsort(exact, axis=-1)[:, -5:]
+    assert np.abs(np.take_along_axis(found - exact, best, axis=-1)).max() < DEFAULT_TOLERANCE
+    chosen = np.take_along_axis(exact, found.argmax(axis=-1)[:, None], axis=-1)[:, 0]
+    assert (exact.max(axis=-1) - chosen).max() < DEFAULT_TOLERANCE
+
+
+@pytest.mark.parametrize("case", oracle("gemma3-greedy"), ids=_label)
+def test_gemma3_by_default_reproduces_the_oracle(gemma3: LoadedModel, case: dict[str, Any]) -> None:
+    found = log_probabilities(gemma3, case)
+    assert found.argmax(axis=-1).tolist() == case["greedy_ids"]
+    assert largest_error(case, found) < DEFAULT_TOLERANCE

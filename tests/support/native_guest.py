@@ -1,0 +1,231 @@
+"""The SDK run natively, on an engine in a thread of its own: the host's own services without a Wasm guest between.
+
+A program is a coroutine function; what it does goes through the same calls as a component's, so numbers and errors are
+those of a real inferlet, at the speed of Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from pie_edge.control.engine import Engine
+from pie_edge.errors import PieError
+from pie_edge.host.guest import Guest, Model
+from pie_edge.host.limits import Limits
+from pie_edge.host.services import _TABLE
+from tests.support.reference_backend import ReferenceBackend
+from tests.support.tiny import open_tiny
+from tests.support.tiny_text import TinyTokenizer, TinyTurns
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "inferlets/sdk/python"))
+
+from inferlet import _host, _loop, _seeds, chat, model
+from inferlet.errors import from_code
+
+T = TypeVar("T")
+
+
+class EngineThread:
+    """An engine, and the loop that it lives in."""
+
+    def __init__(self, **settings: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.backend = ReferenceBackend()
+        self.engine: Engine = self.ask(lambda: open_tiny(self.backend, **settings))
+
+    def ask(self, function: Callable[[], Any]) -> Any:
+        """What ``function`` gives in the engine's loop, awaited if it is a coroutine."""
+
+        async def body() -> Any:
+            found = function()
+            return await found if asyncio.iscoroutine(found) else found
+
+        return asyncio.run_coroutine_threadsafe(body(), self._loop).result(60)
+
+    def close(self) -> None:
+        self.ask(self.engine.close)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class NativeHost:
+    """``inferlet._host.Host`` of one instance."""
+
+    def __init__(self, thread: EngineThread, seed: int, template: bool) -> None:
+        self._thread = thread
+        tokenizer: Any = TinyTokenizer()
+        described = Model(thread.engine.facts, tokenizer, TinyTurns() if template else None)
+        self.said: list[str] = []
+        source: Any = SimpleNamespace()
+        self.guest: Guest = thread.ask(
+            lambda: Guest(
+                number=1,
+                name="native",
+                source=source,
+                limits=Limits(),
+                model=described,
+                space=thread.engine.open_space("native", seed),
+                has_client=False,
+                text_sink=self.said.append,
+                log_sink=self.said.append,
+            )
+        )
+
+    def call(self, interface: str, function: str, *arguments: Any) -> Any:
+        service = _TABLE[interface][1][function]
+        try:
+            return self._thread.ask(lambda: service(self.guest, *arguments))
+        except PieError as error:
+            raise from_code(error.code, str(error)) from None
+
+    def seed(self) -> int:
+        return int(self.call("runtime", "seed"))
+
+    def send(self, text: str) -> None:
+        self.call("session", "send", text)
+
+    def facts(self) -> _host.Facts:
+        return _host.Facts(*self.call("model", "get-facts"))
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        return list(self.call("model", "encode", text, special))
+
+    def decode(self, tokens: list[int], special: bool, continued: bool) -> str:
+        return str(self.call("model", "decode", tokens, special, continued))
+
+    def decoder(self, special: bool, continued: bool) -> Any:
+        number = self.call("model", "[constructor]decoder", special, continued)
+        return SimpleNamespace(
+            push=lambda tokens: self.call("model", "[method]decoder.push", number, tokens),
+            flush=lambda: self.call("model", "[method]decoder.flush", number),
+        )
+
+    def chat_available(self) -> bool:
+        return bool(self.call("chat", "available"))
+
+    def chat_prefix(self) -> list[int]:
+        return list(self.call("chat", "prefix"))
+
+    def chat_preamble(self) -> list[int]:
+        return list(self.call("chat", "preamble"))
+
+    def chat_turn(self, role: str, text: str) -> list[int]:
+        return list(self.call("chat", "turn", role, text))
+
+    def chat_cue(self) -> list[int]:
+        return list(self.call("chat", "cue"))
+
+    def chat_seal(self) -> list[int]:
+        return list(self.call("chat", "seal"))
+
+    def chat_stop_tokens(self) -> list[int]:
+        return list(self.call("chat", "stop-tokens"))
+
+    def create_working_set(self, tokens: int, seed: int | None = None) -> NativeWorkingSet:
+        return NativeWorkingSet(self, self.call("forward", "[static]working-set.create", tokens, seed))
+
+    def wait(self, submissions: Sequence[tuple[int, Any]], timeout: int | None) -> list[tuple[int, Any]]:
+        found = self._thread.ask(lambda: self._wait([_submission(*one) for one in submissions], timeout))
+        return [(ticket, _outcome(outcome)) for ticket, outcome in found]
+
+    async def _wait(self, submissions: list[Any], timeout: int | None) -> list[Any]:
+        woken = asyncio.Event()
+        self.guest.wake = woken.set
+        found = self.guest.events.wait(submissions, timeout)
+        if isinstance(found, list):
+            return found
+        await woken.wait()
+        return found.result()
+
+    def close(self) -> None:
+        self._thread.ask(lambda: (self.guest.events.close(), self.guest.space.close()))
+
+
+class NativeWorkingSet:
+    def __init__(self, host: NativeHost, number: int) -> None:
+        self._host = host
+        self.id = number
+
+    def reserve(self, pages: int) -> None:
+        self._call("reserve", pages)
+
+    def capacity(self) -> int:
+        return int(self._call("capacity"))
+
+    def fork(self, seed: int | None = None) -> NativeWorkingSet:
+        return NativeWorkingSet(self._host, self._call("fork", seed))
+
+    def discard(self, first_page: int, count: int) -> None:
+        self._call("discard", first_page, count)
+
+    def close(self) -> None:
+        self._host._thread.ask(lambda: self._host.guest.space.drop(self.id))
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self._host.call("forward", f"[method]working-set.{method}", self.id, *arguments)
+
+
+def _submission(ticket: int, request: _host.Request) -> tuple[int, tuple[str, Any]]:
+    assert isinstance(request, _host.Forward), f"the host has no {type(request).__name__}"
+    call = (
+        request.context.id,
+        request.tokens,
+        request.start,
+        request.end,
+        request.rows,
+        request.epilogue,
+        request.parameters,
+    )
+    return ticket, ("forward", call)
+
+
+def _outcome(outcome: Any) -> _host.Outcome:
+    if isinstance(outcome, PieError):
+        return from_code(outcome.code, str(outcome))
+    kind, value = outcome
+    if kind == "text":
+        return str(value)
+    return [_host.Tensor(list(shape), list(elements)) for shape, (_, elements) in value]
+
+
+@contextmanager
+def native(*, seed: int = 1, template: bool = True, **settings: Any) -> Iterator[Callable[..., Any]]:
+    """A function that runs programs, each as an instance of its own with ``seed``, on one engine over the tiny model."""
+    thread = EngineThread(**settings)
+
+    def run(program: Callable[[], Coroutine[Any, Any, T]], seed: int = seed) -> T:
+        host = NativeHost(thread, seed, template)
+        fake: Any = host
+        _host.install(fake)
+        _forget()
+        loop = _loop.Loop()
+        try:
+            return loop.run_until_complete(program())
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+            host.close()
+
+    run.thread = thread  # type: ignore[attr-defined]
+    try:
+        yield run
+    finally:
+        thread.close()
+
+
+def _forget() -> None:
+    """What one instance knows and the next must not."""
+    for cached in (model.facts, chat._prefix, chat._stop_tokens):
+        cached.cache_clear()
+    _seeds._numbers = itertools.count()
