@@ -9,7 +9,7 @@ from pie_edge.control.scheduler import Slice
 from pie_edge.program.step import Bucket, StepInputs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Readout:
     """A work whose last rows are in the step: its logits are rows ``first … first + count`` of the logits state."""
 
@@ -53,17 +53,18 @@ class _Arrays:
             self.sample_rows += [len(self.token_src) + row - part.first for row in work.rows]
             seed = work.seed
             self.draw_keys += [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF] * len(work.rows)
-        places = placement.places[rows]
-        table = placement.table(part.end, size)
-        fresh = {id(entry): bits for entry, bits in placement.writes(part.first, part.count, size)}
+        places, table = placement.places[rows], part.table
+        bits, fresh = placement.seen(part.end, size), [0] * len(table)
+        for index, own in part.fresh.items():
+            fresh[index] = own
+            bits[index] |= own
         self.token_src += work.tokens[rows] if work.source is None else (-1 - work.source,)
         self.positions += placement.positions[rows]
         self.row_index += places
         self.write_slots += [placement.entries[place // size].page * size + place % size for place in places]
         self.pages += [entry.page for entry in table]
-        own = [fresh.get(id(entry), 0) for entry in table]
-        self.page_bits += [placement.seen(index, part.end, size) | bits for index, bits in enumerate(own)]
-        self.fresh_bits += own
+        self.page_bits += bits
+        self.fresh_bits += fresh
         self.mask_starts.append(0 if work.mask is None else len(self.mask) + 1)
         if work.mask is not None:
             full = (1 << size) - 1

@@ -17,7 +17,7 @@ from pie_edge.errors import OutOfMemory
 from pie_edge.model.spec import Cache, Family, Spec
 from pie_edge.program.encodings import Encoding, encoded_bytes
 from pie_edge.program.expand import expand
-from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.ops import Program, Role
 from pie_edge.program.step import Bucket, StepLayout
 from pie_edge.program.trace import copy_program
 
@@ -111,11 +111,13 @@ class Device:
         self._backend = backend
         self._encodings = encodings
         self._buffers = buffers
-        self._models: dict[Bucket, Executable] = {}
+        self._models: dict[Bucket, tuple[StepLayout, Executable]] = {}
         self._epilogues: dict[tuple[str, int, int], Executable] = {}
         self._copiers: dict[bool, Executable] = {}
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
-        self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")]
+        self._paged = [
+            (v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")
+        ]
         """States of the KV pool, with the bytes that a page has of each."""
 
     @classmethod
@@ -139,9 +141,9 @@ class Device:
     async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""
         bucket = bucket_for(step.inputs.counts, self.limit)
-        executable = await self._model(bucket)
+        layout, executable = await self._model(bucket)
         runs = [(group, await self._epilogue(group)) for group in epilogues.group(step)]
-        ticket = self._backend.run(executable, {"step": memoryview(StepLayout(bucket).pack(step.inputs)).cast("B")})
+        ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
         reading = asyncio.get_running_loop().create_task(self._read(step, ticket, tickets))
         reading.add_done_callback(lambda _: landed())
@@ -178,10 +180,10 @@ class Device:
     async def close(self) -> None:
         await self._backend.close()
 
-    async def _model(self, bucket: Bucket) -> Executable:
+    async def _model(self, bucket: Bucket) -> tuple[StepLayout, Executable]:
         if bucket not in self._models:
             program = self._family.trace(self._spec, bucket, self.cache, self._encodings)
-            self._models[bucket] = await self._compile(program)
+            self._models[bucket] = StepLayout(bucket), await self._compile(program)
         return self._models[bucket]
 
     async def _compile(self, program: Program) -> Executable:

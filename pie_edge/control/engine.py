@@ -172,8 +172,7 @@ class Engine:
             action=request.action,
             mask=request.mask,
         )
-        for entry in request.placement.entries:
-            entry.users += 1
+        pages.begin_use(work.context, work.placement.entries)
         return work
 
     def _admit(self, work: Work) -> None:
@@ -249,7 +248,7 @@ class Engine:
     def _may_launch(self) -> bool:
         """Work-conserving: at once when the device is idle. Behind a running step: when everybody who could ask has asked,
         or shortly before the running step's predicted end."""
-        if not self._queues.heads() and not self._prepared:
+        if not self._queues.ready and not self._prepared:
             return False
         if not self._flights:
             return True
@@ -265,14 +264,15 @@ class Engine:
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
         self._drop_cancelled()
-        while acting := [work for work in self._queues.heads() if work.action is not None]:
+        heads = self._queues.heads()
+        while acting := [work for work in heads if work.action is not None]:
             for work in acting:
                 await self._act(work)
-        for work in self._queues.heads():
+            heads = self._queues.heads()
+        for work in heads:
             if work.adopted is None:
                 work.done = work.adopted = self.residency.adopt(work)
                 work.space.usage.cached_tokens += work.adopted
-        heads = self._queues.heads()
         slices = pick([*heads, *self._prepared], self._budget, self.pool.page_size)
         ready, copies, moves = self._claim(slices)
         await self._copy(copies)
@@ -378,8 +378,7 @@ class Engine:
     def _release(self, work: Work) -> None:
         if work.using:
             work.using = False
-            for entry in work.placement.entries:
-                self.pool.end_use(entry)
+            pages.end_use(self.pool, work.context, work.placement.entries)
 
     def _crash(self, step: batch.Batch, error: Exception) -> None:
         """The step came to nothing: its calls fail, and what they wrote is not to be trusted."""

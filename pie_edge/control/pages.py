@@ -32,6 +32,11 @@ class PagePool:
     def free(self) -> int:
         return len(self._free)
 
+    @property
+    def any_parked(self) -> bool:
+        """Whether some entry's content is swapped out."""
+        return bool(self._parked)
+
     def holders(self, page: int) -> int:
         return self._counts[page]
 
@@ -63,7 +68,6 @@ class PagePool:
                 self._free.append(page)
             elif self._counts[page] < 0:
                 raise AssertionError(f"page {page} was released more often than held")
-
 
     def park(self, entry: Entry, handle: int) -> int:
         """The entry gives up its page; ``handle`` names its content from now on. The page it was on."""
@@ -139,7 +143,8 @@ class WorkingSet:
     ``history`` is the tokens from the first on that are known to have made the keys, for as long as the context is
     *plain*: nothing hidden, nothing moved, positions equal to places. Only plain contexts share prefixes. ``keys`` names
     the whole pages of the history in the prefix index. ``pending`` counts the calls that still use it; a ``retired`` one
-    gives its pages back when the last of them ends. ``last_used`` orders contexts by their last call. ``misses`` and
+    gives its pages back when the last of them ends. ``users`` counts the passes that name its entries, those included that
+    run-ahead prepared. ``last_used`` orders contexts by their last call. ``misses`` and
     ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many passes it won't guess.
     """
 
@@ -148,6 +153,7 @@ class WorkingSet:
     keys: list[bytes] = field(default_factory=list)
     plain: bool = True
     pending: int = 0
+    users: int = 0
     retired: bool = False
     last_used: int = 0
     misses: int = 0
@@ -214,6 +220,24 @@ def retire(pool: PagePool, context: WorkingSet) -> None:
         pool.give_back(context.entries)
 
 
+def begin_use(context: WorkingSet | None, entries: Iterable[Entry]) -> None:
+    """A pass names the entries of a context, or single ones. A context, which may have thousands, counts for all of them."""
+    if context is not None:
+        context.users += 1
+        return
+    for entry in entries:
+        entry.users += 1
+
+
+def end_use(pool: PagePool, context: WorkingSet | None, entries: Iterable[Entry]) -> None:
+    """The pass needs them no longer."""
+    if context is not None:
+        context.users -= 1
+        return
+    for entry in entries:
+        pool.end_use(entry)
+
+
 def end_call(pool: PagePool, context: WorkingSet) -> None:
     """A pending call has ended, well or not."""
     context.pending -= 1
@@ -239,7 +263,9 @@ def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None
             f"pages {first}…{first + count} were asked to be discarded; the working set has {len(context.entries)}"
         )
     if context.pending:
-        raise InvalidHandle(f"the working set is in use by {context.pending} passes; await them before discarding pages")
+        raise InvalidHandle(
+            f"the working set is in use by {context.pending} passes; await them before discarding pages"
+        )
     pool.give_back(context.entries[first : first + count])
     del context.history[first * pool.page_size :]
     del context.keys[first:]

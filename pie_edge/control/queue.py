@@ -57,21 +57,31 @@ class Placement:
     positions: tuple[int, ...]
     reach: tuple[int, ...] | None = None
 
-    def writes(self, first: int, count: int, page_size: int) -> list[tuple[Entry, int]]:
-        """The entries that rows ``first … first + count`` write, with the bits."""
+    def fresh(self, first: int, count: int, page_size: int) -> dict[int, int]:
+        """Which entries, by index, rows ``first … first + count`` write, with the bits."""
         bits: dict[int, int] = {}
         for place in self.places[first : first + count]:
             index, offset = divmod(place, page_size)
             bits[index] = bits.get(index, 0) | 1 << offset
-        return [(self.entries[index], mask) for index, mask in bits.items()]
+        return bits
+
+    def writes(self, first: int, count: int, page_size: int) -> list[tuple[Entry, int]]:
+        """The same, by entry."""
+        return [(self.entries[index], bits) for index, bits in self.fresh(first, count, page_size).items()]
 
     def table(self, end: int, page_size: int) -> tuple[Entry, ...]:
         """The entries a slice needs whose last row's place is before ``end``."""
         return self.entries if self.reach is not None else self.entries[: -(-end // page_size)]
 
-    def seen(self, index: int, end: int, page_size: int) -> int:
-        reach = span_bits(index, 0, end, page_size) if self.reach is None else self.reach[index]
-        return self.entries[index].visible & reach
+    def seen(self, end: int, page_size: int) -> list[int]:
+        """The bits that may be seen of each entry of ``table(end, …)``."""
+        table = self.table(end, page_size)
+        # A context may have thousands of entries, and this runs in every step: no call for each of them.
+        if self.reach is not None:
+            return [entry.written & ~entry.hidden & reach for entry, reach in zip(table, self.reach, strict=True)]
+        bits = [entry.written & ~entry.hidden for entry in table]
+        bits[-1] &= span_bits(len(table) - 1, 0, end, page_size)
+        return bits
 
 
 @dataclass(slots=True, eq=False)
@@ -79,9 +89,9 @@ class Work:
     """A call on its way: what it asks, for whom, and how many of its rows have been forwarded.
 
     ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; while ``flying`` some are in
-    a step on the device.    An ``action`` is done in place of a pass when its turn comes. The token of a predicted pass comes from the ``source``
-    slot of the device's token pool, and until it is ``confirmed`` nobody has asked for it; ``slot`` is where a pass keeps
-    its own token for one that may follow.
+    a step on the device. An ``action`` is done in place of a pass when its turn comes. The token of a predicted pass comes
+    from the ``source`` slot of the device's token pool, and until it is ``confirmed`` nobody has asked for it; ``slot`` is
+    where a pass keeps its own token for one that may follow.
     """
 
     space: Space
@@ -140,6 +150,11 @@ class Queues:
 
     def push(self, work: Work) -> None:
         self._queues.setdefault(work.queue, deque()).append(work)
+
+    @property
+    def ready(self) -> bool:
+        """Whether one may run now."""
+        return any(not queue[0].flying for queue in self._queues.values())
 
     def heads(self) -> list[Work]:
         """Those that may run now."""

@@ -66,8 +66,7 @@ class Residency:
     def claim(self, part: Slice) -> tuple[Copy, ...]:
         """Give the slice pages of its own to write. Raises OutOfPages, having changed nothing."""
         work, size = part.work, self.pool.page_size
-        writes = work.placement.writes(part.first, part.count, size)
-        copies = make_writable(self.pool, writes, work.space.name, mark=work.confirmed)
+        copies = make_writable(self.pool, part.writes, work.space.name, mark=work.confirmed)
         if work.context is not None and work.confirmed:
             start = work.placement.places[part.first]
             if work.placement.positions[part.first] != start:
@@ -84,7 +83,9 @@ class Residency:
 
     def parked(self, part: Slice) -> list[Entry]:
         """The entries of a slice whose content is in host memory."""
-        return [entry for entry in part.work.placement.table(part.end, self.pool.page_size) if entry.parked is not None]
+        if not self.pool.any_parked:
+            return []
+        return [entry for entry in part.table if entry.parked is not None]
 
     def restore(self, entries: Iterable[Entry], who: str) -> list[Move]:
         """Give parked entries pages again. Raises OutOfPages, having changed nothing."""
@@ -106,7 +107,9 @@ class Residency:
             (space is requester, context.last_used, space, context)
             for space in spaces
             for context in space.contexts()
-            if any(map(self._own, context.entries)) and not any(entry.users for entry in context.entries)
+            if not context.users
+            and any(map(self._own, context.entries))
+            and not any(entry.users for entry in context.entries)
         ]
         if not idle:
             return []
@@ -122,9 +125,7 @@ class Residency:
 
     def newest(self, spaces: Iterable[Space]) -> Space | None:
         """The most recently started space that holds or wants pages."""
-        holding = [
-            space for space in spaces if space.waiting or any(map(self._own, space.entries()))
-        ]
+        holding = [space for space in spaces if space.waiting or any(map(self._own, space.entries()))]
         return max(holding, key=lambda space: space.number, default=None)
 
     def _own(self, entry: Entry) -> bool:

@@ -6,7 +6,7 @@ else's prompt, and a prompt alone gets the whole step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pie_edge.control.pages import Entry
@@ -25,18 +25,28 @@ class Budget:
     shared_rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """``count`` rows of a work from ``first``; ``last`` when nothing of it remains after; ``end`` is the place after them."""
+    """``count`` rows of a work from ``first``; ``last`` when nothing of it remains after; ``end`` is the place after them.
+
+    ``table`` is the entries they read, ``fresh`` the bits they write in each, by its index.
+    """
 
     work: Work
     first: int
     count: int
     end: int
+    table: tuple[Entry, ...]
+    fresh: Mapping[int, int]
 
     @property
     def last(self) -> bool:
         return self.first + self.count == len(self.work.tokens)
+
+    @property
+    def writes(self) -> list[tuple[Entry, int]]:
+        """The entries they write, with the bits."""
+        return [(self.table[index], bits) for index, bits in self.fresh.items()]
 
 
 def pick(heads: Sequence[Work], budget: Budget, page_size: int) -> tuple[Slice, ...]:
@@ -61,26 +71,34 @@ class _Step:
         self.picked: list[Slice] = []
         self.used = 0
         self._page_size = page_size
-        self._read: set[Entry] = set()
-        self._written: set[Entry] = set()
+        self._read: set[Hashable] = set()
+        self._written: set[Hashable] = set()
 
     def try_to_add(self, work: Work) -> None:
         count = _rows_for(work, self.rows)
         if count == 0:
             return
-        part = Slice(work, work.done, count, work.end(count))
-        table = work.placement.table(part.end, self._page_size)
+        placement, end = work.placement, work.end(count)
+        table, fresh = placement.table(end, self._page_size), placement.fresh(work.done, count, self._page_size)
+        part = Slice(work, work.done, count, end, table, fresh)
         outs = len(work.rows) if part.last else 0
-        if outs > self.sampled or len(table) > self.entries:
+        if outs > self.sampled or len(table) > self.entries or not self._separate(part):
             return
-        written = {entry for entry, _ in work.placement.writes(part.first, count, self._page_size)}
-        if not written.isdisjoint(self._read) or not self._written.isdisjoint(table):
-            return
-        self._read.update(table)
-        self._written |= written
         self.picked.append(part)
         self.rows, self.sampled, self.entries = self.rows - count, self.sampled - outs, self.entries - len(table)
         self.used += count
+
+    def _separate(self, part: Slice) -> bool:
+        """Whether it touches nothing that another slice of the step writes, nor the other way round; then note what it does."""
+        context = part.work.context
+        # A context's entries are its own, so it stands for all of them.
+        read: Iterable[Hashable] = part.table if context is None else (context,)
+        written = {part.table[index] for index in part.fresh} if context is None else {context}
+        if not written.isdisjoint(self._read) or not self._written.isdisjoint(read):
+            return False
+        self._read.update(read)
+        self._written |= written
+        return True
 
 
 def _rows_for(work: Work, available: int) -> int:

@@ -91,23 +91,27 @@ class StepLayout:
         last = next(reversed(self.fields.values()))
         return last.offset + last.words
 
+    @cached_property
+    def _fillings(self) -> list[tuple[str, int, int, bool]]:
+        """Of each field but the counts: its name, offset and words, and whether its values may be negative."""
+        rest = [field for field in self.fields.values() if field.name != "counts"]
+        return [(field.name, field.offset, field.words, field.dtype is DType.I32) for field in rest]
+
     def pack(self, step: StepInputs) -> array[int]:
         """The block's words. Unused tails stay zero: padding rows write page 0 and read nothing."""
         block = array("I", bytes(4 * self.words))
         counts = step.counts
-        parts = {"counts": (counts.rows, counts.sequences, counts.sampled, counts.entries)} | {
-            field.name: getattr(step, field.name) for field in fields(step)
-        }
-        for name, values in parts.items():
-            if name not in self.fields and not values:
-                continue
-            field = self.fields[name]
-            if len(values) > field.words:
+        if counts.mask and not self.bucket.mask:
+            raise ValueError(f"the step has {counts.mask} words of masks; bucket {self.bucket} has none")
+        block[:HEADER_WORDS] = array("I", (counts.rows, counts.sequences, counts.sampled, counts.entries))
+        for name, offset, room, signed in self._fillings:
+            values = getattr(step, name)
+            if len(values) > room:
                 raise ValueError(
-                    f"step field {name} holds {len(values)} words; bucket {self.bucket} has room for {field.words}"
+                    f"step field {name} holds {len(values)} words; bucket {self.bucket} has room for {room}"
                 )
-            words = array("i", values) if field.dtype is DType.I32 else array("I", values)
-            block[field.offset : field.offset + len(values)] = array("I", words.tobytes())
+            words = array("I", array("i", values).tobytes()) if signed else array("I", values)
+            block[offset : offset + len(words)] = words
         return block
 
 

@@ -19,6 +19,7 @@ class Trace:
         self.name = name
         self._values: dict[str, Value] = {}
         self._ops: list[Op] = []
+        self._temps = 0
 
     def declare(self, value: Value) -> Value:
         """Add a value; naming the same one again is fine, naming another by its name is not."""
@@ -42,9 +43,8 @@ class Trace:
         }
 
     def temp(self, shape: tuple[int, ...], dtype: DType = DType.F32) -> Value:
-        return self.declare(
-            Value(f"t{sum(v.role is Role.TEMP for v in self._values.values())}", Role.TEMP, dtype, shape)
-        )
+        number, self._temps = self._temps, self._temps + 1
+        return self.declare(Value(f"t{number}", Role.TEMP, dtype, shape))
 
     def op(self, kind: str, inputs: Sequence[Value], outputs: Sequence[Value], **attributes: Attribute) -> None:
         row = KINDS[kind]

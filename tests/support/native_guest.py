@@ -52,6 +52,11 @@ class EngineThread:
 
         return asyncio.run_coroutine_threadsafe(body(), self._loop).result(60)
 
+    def tell(self, function: Callable[[], Any]) -> None:
+        """Has the engine's loop call ``function``, soon; nothing after it has been closed."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)
+
     def close(self) -> None:
         self.ask(self.engine.close)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -148,6 +153,10 @@ class NativeHost:
         await woken.wait()
         return found.result()
 
+    def drop(self, working_set: int) -> None:
+        space = self.guest.space
+        self._thread.tell(lambda: space.closed or space.drop(working_set))
+
     def close(self) -> None:
         self._thread.ask(lambda: (self.guest.events.close(), self.guest.space.close()))
 
@@ -170,7 +179,16 @@ class NativeWorkingSet:
         self._call("discard", first_page, count)
 
     def close(self) -> None:
-        self._host._thread.ask(lambda: self._host.guest.space.drop(self.id))
+        self._drop()
+
+    def __del__(self) -> None:
+        self._drop()
+
+    def _drop(self) -> None:
+        """Not waited for: the collector may run in any thread."""
+        number, self.id = self.id, 0
+        if number:
+            self._host.drop(number)
 
     def _call(self, method: str, *arguments: Any) -> Any:
         return self._host.call("forward", f"[method]working-set.{method}", self.id, *arguments)

@@ -76,14 +76,18 @@ class Chooser:
         }
 
     def epilogue(self) -> Traced:
+        values = self.values()
+        return _recipe(self._form(len(values["seen"]))).with_values(values)
+
+    def values(self) -> dict[str, Any]:
+        """Of all parameters that some form of it has."""
         ids, changes = self._penalties.table() if self._penalties is not None else ([], [])
         seen = capacity(len(ids)) if self._penalties is not None else 0
-        values = self._fixed | {
+        return self._fixed | {
             "seen": padded(ids, seen),
             "changes": zeros(changes, seen),
             "least": -self._bound * _LN2,
         }
-        return _recipe(self._form(seen)).with_values(values)
 
     def take(self, result: Any) -> Choice:
         """What the epilogue gave, remembered for the next one."""

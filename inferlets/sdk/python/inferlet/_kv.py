@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from inferlet import _loop, model
-from inferlet.errors import ContextOverflow, PieError, UsageError
+from inferlet.errors import ContextOverflow, UsageError
 from inferlet.eta import ForwardPass, WorkingSet
 from inferlet.eta.trace import Traced
 
@@ -16,19 +16,24 @@ _SPARE_PAGES = 4
 """Asked for beyond what is needed now, so that not every page costs a call. A page that isn't written takes no memory."""
 
 
-@dataclass(slots=True, eq=False)
 class _Trunk:
-    """What forks have in common while it is still being forwarded. Nobody writes to it any more: each of its ``users`` takes
-    a copy when it first runs."""
+    """What forks have in common while it is still being forwarded. Once it is, all of its ``users`` get their copies at once:
+    if each made its own when it first runs, the first would be a step ahead of the others from then on."""
 
-    pages: WorkingSet
-    ready: asyncio.Future[Any]
-    users: int = 1
+    def __init__(self, pages: WorkingSet, ready: asyncio.Future[Any]) -> None:
+        self.pages = pages
+        self.ready = ready
+        self.users: list[weakref.ref[KV]] = []
+        ready.add_done_callback(self._share)
 
-    def leave(self) -> None:
-        self.users -= 1
-        if self.users == 0:
-            self.pages.close()
+    def _share(self, ready: asyncio.Future[Any]) -> None:
+        # Whoever waits hears of a failure. The others start anew, so asyncio needn't complain that nobody looked.
+        failed = ready.cancelled() or ready.exception() is not None
+        for user in self.users:
+            kv = user()
+            if kv is not None:
+                kv.leave(self, None if failed else self.pages)
+        self.pages.close()
 
 
 class KV:
@@ -77,7 +82,9 @@ class KV:
         other._check_open()
         copy = other._copy(self._seed)
         self._release()
-        self.seen, self._pages, self._trunk = copy.seen, copy._pages, copy._trunk
+        self.seen, self._pages = copy.seen, copy._pages
+        if copy._trunk is not None:
+            self._join(copy._trunk)
 
     def rewind(self, count: int) -> None:
         """Only the first ``count`` tokens still count."""
@@ -91,36 +98,40 @@ class KV:
         pages = self._pages or WorkingSet(0, seed=self._seed)
         ready = self._pass(pages, tokens).launch(_loop.current())
         assert ready is not None
-        ready.add_done_callback(_note)
-        self._trunk, self._pages, self.seen = _Trunk(pages, ready), None, len(tokens)
+        self._join(_Trunk(pages, ready))
+        self._pages, self.seen = None, len(tokens)
 
     def _copy(self, seed: int) -> KV:
         copy = KV(seed)
         copy.seen = self.seen
         if self._trunk is not None:
-            copy._trunk = self._trunk
-            self._trunk.users += 1
+            copy._join(self._trunk)
         elif self._pages is not None:
             copy._pages = self._pages.fork(seed=seed)
         return copy
 
     async def pages(self) -> WorkingSet:
         """Those of this context alone, to write to."""
-        while self._trunk is not None:
-            trunk = self._trunk
-            try:
-                # Others wait for it too: one that is cancelled must not cancel it for them.
-                await asyncio.shield(trunk.ready)
-            except PieError:
-                self._release()
-                raise
-            if self._trunk is trunk:
-                self._pages, self._trunk = trunk.pages.fork(seed=self._seed), None
-                trunk.leave()
+        if self._trunk is not None:
+            # Others wait for it too: one that is cancelled must not cancel it for them.
+            await asyncio.shield(self._trunk.ready)
         self._check_open()
         if self._pages is None:
             self._pages = WorkingSet(0, seed=self._seed)
         return self._pages
+
+    def leave(self, trunk: _Trunk, pages: WorkingSet | None) -> None:
+        """The trunk is ready, on ``pages``, or has failed."""
+        if self._trunk is trunk:
+            self._trunk = None
+            if pages is None:
+                self.seen = 0
+            else:
+                self._pages = pages.fork(seed=self._seed)
+
+    def _join(self, trunk: _Trunk) -> None:
+        self._trunk = trunk
+        trunk.users.append(weakref.ref(self))
 
     def _pass(self, pages: WorkingSet, tokens: Sequence[int]) -> ForwardPass:
         _reserve(pages, len(tokens))
@@ -131,11 +142,8 @@ class KV:
 
     def _release(self) -> None:
         """Start from nothing."""
-        trunk, pages = self._trunk, self._pages
-        self._trunk, self._pages, self.seen = None, None, 0
-        if trunk is not None:
-            trunk.leave()
-        elif pages is not None:
+        pages, self._pages, self._trunk, self.seen = self._pages, None, None, 0
+        if pages is not None:
             pages.close()
 
     def _check_open(self) -> None:
@@ -160,9 +168,3 @@ def _reserve(pages: WorkingSet, tokens: int) -> None:
         most = -(-model.context_size() // size)
         wanted = min(-(-tokens // size) + _SPARE_PAGES, most)
         pages.reserve(wanted - pages.capacity // size)
-
-
-def _note(done: asyncio.Future[Any]) -> None:
-    """Whoever uses the trunk hears of its failure; if nobody does any more, asyncio needn't complain."""
-    if not done.cancelled():
-        done.exception()

@@ -18,7 +18,7 @@ from inferlet import model as _model
 from inferlet._seeds import first_seed
 from inferlet._transcript import Transcript, check_tokens
 from inferlet.errors import InvalidHandle, UsageError
-from inferlet.eta.trace import trace
+from inferlet.eta.memo import traced
 from inferlet.generation import Ending, Generation
 from inferlet.samplers import GREEDY, Sampler
 
@@ -218,7 +218,7 @@ class Context:
 
     async def read(self, epilogue: Callable[[], Any]) -> Any:
         """What an epilogue (``docs/epilogues.md``) makes of the logits after the last token."""
-        return await self.transcript.forward(trace(epilogue))
+        return await self.transcript.forward(traced(epilogue))
 
     async def score(self, candidates: Sequence[str | int | Sequence[int]]) -> list[float]:
         """The log probability of each candidate coming next: a text, a token, or tokens."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from inferlet import model
 from inferlet.samplers import Dry, Sampler
+
+_LARGEST_POWER = 60.0  # of e
 
 
 class Penalties:
@@ -67,8 +70,8 @@ class Repeats:
         return {token: self._penalty(length - self._dry.allowed) for token, length in longest.items()}
 
     def _penalty(self, excess: int) -> float:
-        # The power overflows after a few hundred repeated tokens; by then any large number does.
-        return self._dry.multiplier * min(self._dry.base ** min(excess, 256), 1e30)
+        # The power overflows after some hundred repeated tokens; by then any large number will do.
+        return self._dry.multiplier * math.exp(min(excess * math.log(self._dry.base), _LARGEST_POWER))
 
     def _breaks(self, token: int) -> bool:
         if token not in self._breakers:

@@ -43,7 +43,7 @@ class Dry:
     breakers: tuple[str, ...] = ("\n", ":", '"', "*")
 
     def __post_init__(self) -> None:
-        _check("DRY's multiplier", self.multiplier, 0 <= self.multiplier < math.inf, "0 (off) or more")
+        _check("DRY's multiplier", self.multiplier, 0 <= self.multiplier < 1e6, "0 (off) or more")
         _check("DRY's base", self.base, 1 <= self.base < math.inf, "1 or more")
         _check("DRY's allowed length", self.allowed, self.allowed >= 1, "1 token or more")
 
@@ -114,9 +114,9 @@ class Sampler:
             _check(f"the bias of token {token}", bias, abs(bias) <= _LARGEST_BIAS, "a finite number")
 
 
-GREEDY = Sampler(temperature=0.0)
-
-
 def _check(name: str, value: float, good: bool, wanted: str) -> None:
     if not good:
         raise UsageError(f"{name} is {value}; give {wanted}")
+
+
+GREEDY = Sampler(temperature=0.0)

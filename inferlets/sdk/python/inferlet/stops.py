@@ -24,9 +24,10 @@ class StopStrings:
 
     def push(self, piece: str) -> str:
         text = self._held + piece
-        places = [(place, -len(stop), stop) for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
-            place, _, self.found = min(places)
+        # What is complete first counts, so that it doesn't matter how the text is cut into pieces.
+        ends = [(place + len(stop), place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
+        if ends:
+            _, place, self.found = min(ends)
             self._held = ""
             return text[:place]
         kept = self._suspicious(text)
