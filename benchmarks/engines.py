@@ -28,12 +28,14 @@ class Opened:
 
 
 @asynccontextmanager
-async def open_engine(path: Path, backend: str, *, exact: bool = False, threads: int = 0) -> AsyncIterator[Opened]:
+async def open_engine(
+    path: Path, backend: str, *, exact: bool = False, threads: int = 0, settings: DeviceSettings | None = None
+) -> AsyncIterator[Opened]:
     """``backend`` is a backend's name, ``auto``, or ``reference`` for the NumPy oracle."""
     with open_checkpoint(path) as checkpoint:
         device = await _backend(backend, exact, threads)
         try:
-            engine = await engine_on(checkpoint, device)
+            engine = await engine_on(checkpoint, device, settings)
         except BaseException:
             await device.close()
             raise
@@ -54,14 +56,14 @@ async def _backend(name: str, exact: bool, threads: int) -> Backend:
     return await open_backend(choose(name), threads=threads, exact=exact, cache_dir=cache_folder())
 
 
-async def engine_on(checkpoint: Checkpoint, device: Backend) -> Engine:
-    """With the settings that a user gets who sets none."""
+async def engine_on(checkpoint: Checkpoint, device: Backend, settings: DeviceSettings | None = None) -> Engine:
+    """By default with the settings that a user gets who sets none."""
     facts = registry.facts(checkpoint)
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
     supports = device.limits.supports
     sources = {w.name: file_weight(checkpoint.tensors[w.source], supports) for w in family.weights(spec)}
     weights = {name: (source.target, source) for name, source in sources.items()}
-    settings = DeviceSettings()
+    settings = settings or DeviceSettings()
     model = ModelFacts(checkpoint.path.stem, spec.architecture, spec.vocabulary, spec.context, settings.page_size)
     return await Engine.open(model, spec, family, weights, device, settings)
 

@@ -18,6 +18,8 @@
     │   ├── OutOfPages        the KV pool is exhausted
     │   ├── ContextOverflow   more tokens than the context or the model holds
     │   └── EpilogueError     an epilogue that doesn't type-check
+    ├── HttpError             a request of an inferlet's got no answer
+    │   └── HttpDenied        this inferlet isn't allowed to ask there
     └── InferletError         the inferlet itself failed
         ├── InferletInvalid   it doesn't parse, or has no ``main``
         ├── InferletFailed    it raised; ``traceback`` is the guest's own
@@ -109,6 +111,14 @@ class ContextOverflow(ResourceError):
 
 class EpilogueError(ResourceError):
     code = "epilogue"
+
+
+class HttpError(PieError):
+    code = "http"
+
+
+class HttpDenied(HttpError):
+    code = "http-denied"
 
 
 class InferletError(PieError):

@@ -24,6 +24,11 @@ class Batch:
     inputs: StepInputs
     readouts: tuple[Readout, ...]
 
+    @property
+    def singles(self) -> int:
+        """Its calls that had one token left."""
+        return sum(part.count == 1 and part.last for part in self.slices)
+
 
 class _Arrays:
     """The step's fields while they grow, slice by slice."""

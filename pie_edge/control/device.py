@@ -159,6 +159,11 @@ class Device:
             results |= group.split(await self._backend.read(pending))
         return [results.get(readout, ()) for readout in step.readouts]
 
+    @property
+    def page_states(self) -> tuple[Value, ...]:
+        """The states that ``save`` reads a page of, in its order."""
+        return tuple(state for state, _ in self._paged)
+
     def save(self, pages: Sequence[int]) -> asyncio.Task[list[bytes]]:
         """Start reading the content of pages, as it is after the runs so far: one piece of bytes a page."""
         spans = [(self._buffers[state.name], page * size, size) for page in pages for state, size in self._paged]

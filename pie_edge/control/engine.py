@@ -9,12 +9,12 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pie_edge.backend import Backend
-from pie_edge.control import batch, pages
+from pie_edge.control import batch, pages, snapshot
 from pie_edge.control.ahead import RunAhead
 from pie_edge.control.device import Device, DeviceSettings, Flight
 from pie_edge.control.epilogues import check_parameters
@@ -46,6 +46,7 @@ class ModelFacts:
     page_size: int
     licence: str = ""
     description: str = ""
+    version: str = ""
 
 
 @dataclass(slots=True)
@@ -250,12 +251,8 @@ class Engine:
         or shortly before the running step's predicted end."""
         if not self._queues.ready and not self._prepared:
             return False
-        if not self._flights:
-            return True
         asking = {work.space for work in (*self._queues, *self._prepared)}
-        if len(asking) >= len(self.spaces):
-            return True
-        wait = self._pace.remaining(time.perf_counter())
+        wait = self._pace.hold(len(asking), len(self.spaces), time.perf_counter())
         if wait <= 0:
             return True
         asyncio.get_running_loop().call_later(wait, self._wake.set)
@@ -273,10 +270,14 @@ class Engine:
             if work.adopted is None:
                 work.done = work.adopted = self.residency.adopt(work)
                 work.space.usage.cached_tokens += work.adopted
-        slices = pick([*heads, *self._prepared], self._budget, self.pool.page_size)
+        admitted = self.residency.admitted(heads)
+        slices = pick([*admitted, *self._prepared], self._budget, self.pool.page_size)
         ready, copies, moves = self._claim(slices)
+        for part in ready:
+            part.work.flying = True
         await self._copy(copies)
         await self._restore(moves)
+        self.residency.pressure.recent.append(len(moves))
         refused = [part.work for part in slices if part not in ready]
         if refused:
             made_room = self._make_room(refused, busy=bool(ready or self._flights))
@@ -286,7 +287,6 @@ class Engine:
             return False
         step = batch.build(ready, self.pool.page_size)
         for part in ready:
-            part.work.flying = True
             if part.last:
                 room = min(self.context_limit, len(part.work.placement.entries) * self.pool.page_size)
                 self.ahead.reserve_slot(part.work, room)
@@ -296,7 +296,7 @@ class Engine:
         except Exception as error:
             self._crash(step, error)
             return True
-        self._pace.launched(step.inputs.counts.rows, time.perf_counter())
+        self._pace.launched(step.inputs.counts.rows, step.singles, time.perf_counter())
         self._flights.append(flight)
         for part in ready:
             self.ahead.free_source(part.work)
@@ -325,7 +325,7 @@ class Engine:
     def _land(self, flight: Flight) -> None:
         """The results of a step that has run."""
         step = flight.batch
-        self._pace.landed(step.inputs.counts.rows, time.perf_counter())
+        self._pace.landed(time.perf_counter())
         try:
             results = flight.results()
         except Exception as error:
@@ -464,6 +464,45 @@ class Engine:
         for move, content in zip(moves, task.result(), strict=True):
             if self._saves.pop(move.handle, None) is not None:
                 self.parking.put(move.handle, content)
+
+    # ---- snapshots
+
+    def save_context(self, space: Space, working_set: int, length: int) -> Coroutine[Any, Any, snapshot.Content]:
+        """The keys and values of a context's first ``length`` tokens, after the passes it has before this."""
+        return snapshot.save(self, space, working_set, length)
+
+    def load_context(self, space: Space, working_set: int, content: snapshot.Content) -> None:
+        """Fill an empty context with what was saved."""
+        snapshot.load(self, space, working_set, content)
+
+    @property
+    def page_states(self) -> tuple[snapshot.PageState, ...]:
+        """What the bytes of a page are, in their order."""
+        return tuple(snapshot.PageState(one.name, one.dtype.value, one.shape) for one in self._device.page_states)
+
+    def read_pages(self, entries: Sequence[Entry]) -> asyncio.Task[list[bytes]]:
+        """Start reading the content of written pages, wherever it is, as it is after the steps so far."""
+        saving = self._device.save([entry.page for entry in entries if entry.parked is None])
+        numbers = itertools.count()
+        sources = [
+            _Saved(saving, next(numbers))
+            if entry.parked is None
+            else self._saves.get(entry.parked) or self.parking.get(entry.parked)
+            for entry in entries
+        ]
+
+        async def read() -> list[bytes]:
+            return [one if isinstance(one, bytes) else (await one.pages)[one.index] for one in sources]
+
+        return asyncio.get_running_loop().create_task(read())
+
+    def put_page(self, entry: Entry, content: bytes) -> None:
+        """Give an unmapped page-table entry its content, as if it had been swapped out."""
+        if self.parking.full:
+            raise OutOfPages(
+                "host memory has no room for a snapshot's pages: it is full with those of waiting inferlets; run fewer at once"
+            )
+        self.parking.put(self.residency.hold(entry), content)
 
     # ---- ends
 

@@ -21,6 +21,8 @@ from pie_edge.errors import InvalidHandle, ResourceError
 Tensors = tuple[HostTensor, ...]
 MAX_EMBEDS = 65536
 """Of one inferlet."""
+MAX_EXPORTS = 10000
+"""Of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,16 @@ class Handles:
         """Share the pages, as they are now, under a name that is free."""
         if name in self._shared.exports:
             raise InvalidHandle(f"{self._space.name} exports pages as {name!r}, which is taken; withdraw it first")
+        if len(self._shared.exports) >= MAX_EXPORTS:
+            raise ResourceError(
+                f"{self._space.name} exports pages as {name!r}, and there are {MAX_EXPORTS} exports; withdraw one first"
+            )
         entries = [self._page(page) for page in pages]
+        busy = [page for page, entry in zip(pages, entries, strict=True) if entry.users]
+        if busy:
+            raise InvalidHandle(
+                f"{self._space.name} exports KV page {busy[0]}, which a pass under way still names; synchronize its queue first"
+            )
         self._shared.exports[name] = [self._shared.pool.share(entry) for entry in entries]
 
     def import_pages(self, name: str) -> list[int]:
@@ -225,6 +236,11 @@ class Handles:
         placement = Placement(entries, (), ())
         request = Request((self._space, queue), (), (), placement, None, None, (), action=action)
         return self._space.engine.enqueue(self._space, request)
+
+    def check(self, parts: Iterable[KvRange]) -> None:
+        """Raises InvalidHandle for a page that isn't held, or tokens that it hasn't."""
+        for part in parts:
+            self._check_range(part)
 
     def entries(self) -> Iterable[Entry]:
         return self._pages.values()

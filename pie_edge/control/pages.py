@@ -77,6 +77,11 @@ class PagePool:
         self._parked[handle] = 1
         return page
 
+    def hold_parked(self, entry: Entry, handle: int) -> None:
+        """The entry, which has no page, gets content that ``handle`` names."""
+        entry.parked = handle
+        self._parked[handle] = 1
+
     def unpark(self, entry: Entry, page: int) -> None:
         """The entry's content is on ``page`` again."""
         self._let_go(entry)

@@ -8,8 +8,9 @@ moves the bytes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from pie_edge.control.pages import UNMAPPED, Copy, Entry, PagePool, make_writable
 from pie_edge.control.prefix import PrefixIndex
@@ -27,13 +28,27 @@ class Move:
     page: int
 
 
+WINDOW = 64
+"""Steps over which the rate of parked content coming back is judged."""
+
+
 @dataclass(slots=True)
 class Pressure:
-    """Counts of what pages running out has cost. ``parked`` and ``restored`` are pages."""
+    """Counts of what pages running out has cost. ``parked`` and ``restored`` are pages.
+
+    When as many pages came back in the last ``WINDOW`` steps as there are, contexts only push each other out: the system
+    is *thrashing*, and inferlets that haven't run yet have to wait.
+    """
 
     parked: int = 0
     restored: int = 0
     ended: int = 0
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    @property
+    def rate(self) -> float:
+        """Pages that came back per step, lately."""
+        return sum(self.recent) / max(len(self.recent), 1)
 
 
 class Residency:
@@ -81,11 +96,23 @@ class Residency:
         if work.context is not None:
             work.context.record(work.placement.places[0], work.tokens, self.pool.page_size)
 
+    def admitted(self, works: Sequence[Work]) -> list[Work]:
+        """Those that may run: while the system thrashes, not the first passes of inferlets, unless there is nothing else."""
+        if sum(self.pressure.recent) < self.pool.total:
+            return list(works)
+        return [work for work in works if work.space.usage.passes] or list(works)
+
     def parked(self, part: Slice) -> list[Entry]:
         """The entries of a slice whose content is in host memory."""
         if not self.pool.any_parked:
             return []
         return [entry for entry in part.table if entry.parked is not None]
+
+    def hold(self, entry: Entry) -> int:
+        """A new handle for content of the entry that comes from elsewhere."""
+        handle = next(self._handles)
+        self.pool.hold_parked(entry, handle)
+        return handle
 
     def restore(self, entries: Iterable[Entry], who: str) -> list[Move]:
         """Give parked entries pages again. Raises OutOfPages, having changed nothing."""

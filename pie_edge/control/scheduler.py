@@ -16,13 +16,15 @@ from pie_edge.control.queue import Work
 @dataclass(frozen=True, slots=True)
 class Budget:
     """What one step holds: token rows, sequences, rows read out, page-table entries. ``shared_rows`` is the most rows when
-    single-token calls run beside a prompt: the longest that a decode waits for somebody else's prefill."""
+    single-token calls run beside a prompt, or with ``decoding`` may ask for that any moment: the longest that a decode waits
+    for somebody else's prefill."""
 
     rows: int
     sequences: int
     sampled: int
     entries: int
     shared_rows: int
+    decoding: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +61,8 @@ def pick(heads: Sequence[Work], budget: Budget, page_size: int) -> tuple[Slice, 
     for work in ordered:
         if len(step.picked) == budget.sequences:
             break
-        if work.remaining > 1 and step.picked and step.picked[0].work.remaining == 1:
+        shared = budget.decoding or (step.picked and step.picked[0].work.remaining == 1)
+        if shared and work.remaining > 1:
             step.rows = min(step.rows, max(budget.shared_rows - step.used, 0))
         step.try_to_add(work)
     return tuple(step.picked)

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.errors import InferletCancelled, InvalidHandle, PieError, ResourceError
-
-if TYPE_CHECKING:
-    from pie_edge.control.space import Space
-    from pie_edge.host.mailbox import Mailbox
+from pie_edge.host.requests import Begun, told
 
 Completion = tuple[int, Any]
 """``(ticket, outcome)``: a value of the WIT variant, or a ``PieError``."""
 
 _MOST_OUTSTANDING = 10_000
 
-# dtype of a tensor → its case in WIT, and the element type of its memory
-_CASES = {"f32": ("floats", "f"), "i32": ("signed", "i"), "u32": ("unsigned", "I"), "bool": ("bools", "B")}
-_CODES = dict(_CASES.values())
-
 
 class Events:
-    """Requests of one guest. ``wake`` is called when a guest that sleeps in ``wait`` can go on."""
+    """Requests of one guest, which ``begin(kind, payload)`` starts. ``wake`` is called when a guest that sleeps in ``wait`` can
+    go on."""
 
-    def __init__(self, space: Space, mailbox: Mailbox, wake: Callable[[], None]) -> None:
-        self._space = space
-        self._mailbox = mailbox
+    def __init__(self, begin: Callable[[str, Any], Begun], wake: Callable[[], None]) -> None:
+        self._begin = begin
         self._wake = wake
         self._outstanding: dict[int, asyncio.Future[Any]] = {}
         self._complete: list[Completion] = []
@@ -66,12 +57,12 @@ class Events:
     def _start(self, ticket: int, kind: str, payload: Any) -> None:
         try:
             self._check(ticket)
-            future = self._mailbox.receive() if kind == "receive" else self._space.submit(_forward_call(payload))
+            future, present = self._begin(kind, payload)
         except PieError as error:
             self._complete.append((ticket, error))
             return
         self._outstanding[ticket] = future
-        future.add_done_callback(lambda done: self._arrived(ticket, done))
+        future.add_done_callback(lambda done: self._arrived(ticket, done, present))
 
     def _check(self, ticket: int) -> None:
         if ticket in self._outstanding:
@@ -79,12 +70,12 @@ class Events:
         if len(self._outstanding) >= _MOST_OUTSTANDING:
             raise ResourceError(f"{_MOST_OUTSTANDING:,} requests are outstanding; wait for some before making more")
 
-    def _arrived(self, ticket: int, future: asyncio.Future[Any]) -> None:
+    def _arrived(self, ticket: int, future: asyncio.Future[Any], present: Callable[[Any], Any]) -> None:
         if self._outstanding.pop(ticket, None) is None:
             if not future.cancelled():
                 future.exception()  # it was looked at: the guest has gone
             return
-        self._complete.append((ticket, _outcome(future)))
+        self._complete.append((ticket, _outcome(future, present)))
         self.rouse()
 
 
@@ -113,25 +104,13 @@ class _Sleep:
         self.end()
 
 
-def _forward_call(call: tuple[Any, ...]) -> ForwardCall:
-    context, tokens, start, end, rows, epilogue, parameters = call
-    data = tuple(array(_CODES[case], values).tobytes() for case, values in parameters)
-    return ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data)
-
-
-def _outcome(future: asyncio.Future[Any]) -> Any:
+def _outcome(future: asyncio.Future[Any], present: Callable[[Any], Any]) -> Any:
     if future.cancelled():
         return InferletCancelled("the request was cancelled")
     error = future.exception()
     if error is not None:
-        if isinstance(error, PieError):
-            return error
-        return PieError(f"the engine failed: {type(error).__name__}: {error}")
-    value = future.result()
-    return ("text", value) if isinstance(value, str) else ("tensors", [_tensor(tensor) for tensor in value])
-
-
-def _tensor(tensor: HostTensor) -> tuple[tuple[int, ...], tuple[str, Any]]:
-    case, code = _CASES[tensor.dtype]
-    data: Any = memoryview(tensor.data).cast("B")
-    return tensor.shape, (case, data.cast(code))
+        return told(error)
+    try:
+        return present(future.result())
+    except PieError as refused:
+        return refused

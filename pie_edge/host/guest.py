@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from pie_edge.errors import InvalidHandle
+from pie_edge.host import requests
+from pie_edge.host.children import Children
 from pie_edge.host.events import Events
+from pie_edge.host.facilities import Facilities, SnapshotShelf
+from pie_edge.host.http import Request, Response
+from pie_edge.host.level1 import Level1
 from pie_edge.host.mailbox import Mailbox
+from pie_edge.host.table import Table
+from pie_edge.host.topics import Subscription
 from pie_edge.host.wasi import STDERR, Outside
 
 if TYPE_CHECKING:
@@ -20,6 +27,8 @@ if TYPE_CHECKING:
 
 
 _MOST_DECODERS = 10_000
+_MOST_SUBSCRIPTIONS = 256
+_MOST_RESPONSES = 256
 
 
 class Turns(Protocol):
@@ -36,15 +45,18 @@ class Turns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What all guests of a host share. ``turns`` is None where the model has no chat template."""
+    """What all guests of a host share. ``turns`` is None where the model has no chat template, ``template`` is its text."""
 
     facts: ModelFacts
     tokenizer: Tokenizer
     turns: Turns | None
+    template: str = ""
 
 
 @dataclass(eq=False)
 class Guest:
+    """``generation`` is 0 for an inferlet that no other one started."""
+
     number: int
     name: str
     source: Source
@@ -54,6 +66,8 @@ class Guest:
     has_client: bool
     text_sink: Callable[[str], None]
     log_sink: Callable[[str], None]
+    facilities: Facilities = field(default_factory=Facilities)
+    generation: int = 0
     wake: Callable[[], None] = lambda: None
     """Lets the guest go on; set by whoever schedules it."""
     last_words: str = ""
@@ -63,14 +77,43 @@ class Guest:
     mailbox: Mailbox = field(init=False)
     events: Events = field(init=False)
     outside: Outside = field(init=False)
+    level1: Level1 = field(init=False)
+    children: Children = field(init=False)
+    decoders: Table[Detokenizer] = field(init=False)
+    subscriptions: Table[Subscription] = field(init=False)
+    responses: Table[Response] = field(init=False)
 
     def __post_init__(self) -> None:
         sink = None if self.has_client else self.on_text
         self.mailbox = Mailbox(self.name, self.limits.message, self.limits.unread, sink)
-        self.events = Events(self.space, self.mailbox, lambda: self.wake())
+        self.events = Events(lambda kind, payload: requests.begin(self, kind, payload), lambda: self.wake())
         self.outside = Outside(self._raw_output)
-        self._decoders: dict[int, Detokenizer] = {}
-        self._last_decoder = 0
+        self.level1 = Level1(self.space, self.model.facts.page_size, self.facilities.open_handles)
+        self.children = Children(self)
+        self.decoders = Table(self.name, "decoder", _MOST_DECODERS)
+        self.subscriptions = Table(self.name, "subscription", _MOST_SUBSCRIPTIONS)
+        self.responses = Table(self.name, "response", _MOST_RESPONSES)
+        self._fetching = asyncio.Semaphore(self.limits.http_at_once)
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}#{self.number}"
+
+    @property
+    def snapshots(self) -> SnapshotShelf:
+        """Raises ResourceError where there are none."""
+        return self.facilities.the_snapshots()
+
+    def close(self) -> None:
+        """It has ended: everything it held goes back, and what it started ends, too."""
+        self.events.close()
+        self.children.close()
+        for subscription in self.subscriptions:
+            subscription.close()
+        self.subscriptions.clear()
+        self.responses.clear()
+        self.space.close()
+        self.mailbox.end()
 
     def on_text(self, text: str) -> None:
         self._tell(self.text_sink, text)
@@ -92,17 +135,16 @@ class Guest:
         else:
             self.on_text(text)
 
-    def add_decoder(self, decoder: Detokenizer) -> int:
-        if len(self._decoders) >= _MOST_DECODERS:
-            raise InvalidHandle(f"{self.name} has {_MOST_DECODERS:,} decoders; drop some before making more")
-        self._last_decoder += 1
-        self._decoders[self._last_decoder] = decoder
-        return self._last_decoder
+    def subscribe(self, topic: str) -> int:
+        self.subscriptions.check_room()
+        return self.subscriptions.add(self.facilities.topics.subscribe(topic, self.name, self.limits))
 
-    def decoder(self, number: int) -> Detokenizer:
-        if number not in self._decoders:
-            raise InvalidHandle(f"{self.name} has no decoder {number}")
-        return self._decoders[number]
+    def unsubscribe(self, number: int) -> None:
+        subscription = self.subscriptions.drop(number)
+        if subscription is not None:
+            subscription.close()
 
-    def drop_decoder(self, number: int) -> None:
-        self._decoders.pop(number, None)
+    async def fetch(self, request: Request) -> Response:
+        """An HTTP request; those beyond the limit wait their turn."""
+        async with self._fetching:
+            return await self.facilities.http.fetch(request, self.limits, self.name)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import json
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.errors import InferletCancelled, ResourceError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
+from pie_edge.host.facilities import Facilities, Launch
 from pie_edge.host.guest import Guest, Model, Turns
 from pie_edge.host.instance import Instance, Outcome
 from pie_edge.host.language import Progress
 from pie_edge.host.limits import Limits
 from pie_edge.host.sandbox import Sandbox, make_engine
 from pie_edge.host.schedule import Schedule
+from pie_edge.host.snapshots import Snapshots
+from pie_edge.host.store import Store
 from pie_edge.host.ticker import Ticker
 from pie_edge.paths import cache_folder
 
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 
 Sink = Callable[[str], None]
 _LONGEST_INPUT = 16 * 2**20
+_LONGEST_NAME = 128
 _SEED_BITS = 64
 
 
@@ -42,10 +48,35 @@ async def open_sandbox(cache_dir: Path | None = None, progress: Progress | None 
     return Sandbox(engine, component)
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """An inferlet that is about to start; ``input`` is its JSON."""
+
+    source: source.Source
+    name: str
+    input: str
+    seed: int
+    on_text: Sink
+    on_log: Sink
+    limits: Limits
+    has_client: bool
+    parent: Guest | None = None
+
+
 class Host:
     """Carries inferlets on ``engine``. Make it with ``Host.open``, inside of a running loop; ``close`` ends what still runs."""
 
-    def __init__(self, sandbox: Sandbox, engine: Engine, model: Model, limits: Limits, max_instances: int) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        engine: Engine,
+        model: Model,
+        limits: Limits,
+        max_instances: int,
+        top_k: int,
+        store: Store | None,
+        snapshots: Snapshots | None,
+    ) -> None:
         self.limits = limits
         self._sandbox = sandbox
         self._engine = engine
@@ -56,6 +87,12 @@ class Host:
         self._numbers = itertools.count(1)
         self._instances: set[Instance] = set()
         self._closed = False
+        self._facilities = Facilities(
+            open_handles=lambda space: engine.handles(space, top_k),
+            launch=self._launch_child,
+            store=store,
+            snapshots=snapshots,
+        )
 
     @classmethod
     async def open(
@@ -68,11 +105,28 @@ class Host:
         progress: Progress | None = None,
         max_instances: int = 1000,
         sandbox: Sandbox | None = None,
+        data: Path | None = None,
+        fingerprint: Callable[[], str] | None = None,
+        template: str = "",
+        top_k: int = 256,
     ) -> Host:
-        """``turns`` is None for a model without a chat template. ``sandbox`` is that of ``open_sandbox``, if it was opened
-        before, while the model was loading."""
+        """``turns`` is None for a model without a chat template, whose text is ``template``. ``sandbox`` is that of
+        ``open_sandbox``, if it was opened before, while the model was loading. ``data`` is the folder of the store and of
+        snapshots, for which ``fingerprint`` tells models apart; without it there are none. ``top_k`` is how many tokens a
+        level 1 distribution has."""
         sandbox = sandbox or await open_sandbox(cache_dir, progress)
-        return cls(sandbox, engine, Model(engine.facts, tokenizer, turns), limits or Limits(), max_instances)
+        facts = engine.facts
+        told_apart = fingerprint or (lambda: hashlib.sha256(repr(facts).encode()).hexdigest())
+        return cls(
+            sandbox,
+            engine,
+            Model(facts, tokenizer, turns, template),
+            limits or Limits(),
+            max_instances,
+            top_k,
+            None if data is None else Store(data / "store.sqlite3"),
+            None if data is None else Snapshots(data / "snapshots", engine, facts.name, told_apart),
+        )
 
     @property
     def instances(self) -> frozenset[Instance]:
@@ -125,6 +179,8 @@ class Host:
         self._closed = True
         for instance in list(self._instances):
             instance.cancel("the host was closed")
+        if self._facilities.store is not None:
+            self._facilities.store.close()
         await asyncio.to_thread(self._ticker.close)
 
     def _start(
@@ -138,40 +194,84 @@ class Host:
         limits: Limits | None,
         has_client: bool,
     ) -> Instance:
+        self._check_room()
+        limits = limits or self.limits
+        loaded = source.load(program, limits.source)
+        document = _document(input)
+        chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
+        name = name or Path(loaded.path).stem
+        return self._admit(_Start(loaded, name, document, chosen, on_text, on_log, limits, has_client))
+
+    def _launch_child(self, parent: Guest, launch: Launch) -> Instance:
+        self._check_room()
+        name = launch.name or Path(launch.source.path).stem
+        if len(name) > _LONGEST_NAME or not name.isprintable():
+            raise UsageError(
+                f"{parent.name} names a child {name[:80]!r}; give 1 to {_LONGEST_NAME} printable characters"
+            )
+        limits = replace(
+            parent.limits,
+            time=min((one for one in (parent.limits.time, launch.time or 0.0) if one > 0), default=0.0),
+            memory=min(parent.limits.memory, launch.memory or parent.limits.memory),
+        )
+        start = _Start(
+            launch.source,
+            name,
+            _checked_document(launch.input),
+            launch.seed,
+            parent.text_sink,
+            parent.log_sink,
+            limits,
+            has_client=True,
+            parent=parent,
+        )
+        return self._admit(start)
+
+    def _check_room(self) -> None:
         if self._closed:
             raise InferletCancelled("the host was closed; it starts no more inferlets")
         if len(self._instances) >= self._max_instances:
             raise ResourceError(
                 f"{len(self._instances)} inferlets are alive, the most is {self._max_instances}; wait for one to end"
             )
-        limits = limits or self.limits
-        loaded = source.load(program, limits.source)
-        document = _document(input)
-        name = name or Path(loaded.path).stem
-        guest = self._guest(
-            loaded, name, secrets.randbits(_SEED_BITS) if seed is None else seed, on_text, on_log, limits, has_client
+
+    def _admit(self, start: _Start) -> Instance:
+        parent = start.parent
+        guest = Guest(
+            number=next(self._numbers),
+            name=start.name,
+            source=start.source,
+            limits=start.limits,
+            model=self._model,
+            space=self._engine.open_space(start.name, start.seed),
+            has_client=start.has_client,
+            text_sink=start.on_text,
+            log_sink=start.on_log,
+            facilities=self._facilities,
+            generation=0 if parent is None else parent.generation + 1,
         )
-        instance = Instance(self._sandbox, self._ticker, guest, document, self._instances.discard)
+
+        def ended(instance: Instance) -> None:
+            self._instances.discard(instance)
+            if parent is not None:
+                parent.children.ended(instance)
+
+        instance = Instance(self._sandbox, self._ticker, guest, start.input, ended)
         guest.wake = lambda: self._schedule.wake(instance)
         self._instances.add(instance)
         guest.wake()
         return instance
 
-    def _guest(
-        self, loaded: source.Source, name: str, seed: int, on_text: Sink, on_log: Sink, limits: Limits, has_client: bool
-    ) -> Guest:
-        space = self._engine.open_space(name, seed)
-        return Guest(
-            number=next(self._numbers),
-            name=name,
-            source=loaded,
-            limits=limits,
-            model=self._model,
-            space=space,
-            has_client=has_client,
-            text_sink=on_text,
-            log_sink=on_log,
-        )
+
+def _checked_document(text: str) -> str:
+    """JSON that a guest wrote."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the input is no JSON: {error}; pass an object") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"the input is {type(value).__name__} in JSON; pass an object")
+    return _document(value)
 
 
 def _document(input: Mapping[str, Any]) -> str:

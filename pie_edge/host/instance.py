@@ -169,10 +169,7 @@ class Instance:
             fiber.close()
         if store is not None:
             store.close()
-        guest = self.guest
-        guest.events.close()
-        guest.space.close()
-        guest.mailbox.end()
+        self.guest.close()
         if isinstance(ending, Outcome):
             self.state = State.DONE
         else:

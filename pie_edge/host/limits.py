@@ -12,8 +12,22 @@ class Limits:
     memory: int = 256 * 2**20
     time: float = 0.0
     message: int = 2**20
-    """Characters of the longest message to or from the client."""
+    """Characters of the longest message to or from the client, and of one to a topic."""
     unread: int = 16 * 2**20
     """Characters in messages that the client hasn't taken yet."""
+    backlog: int = 2**20
+    """Characters in messages of one subscription that the inferlet hasn't taken yet."""
     source: int = 4 * 2**20
     """Bytes of one file of an inferlet's source."""
+    children: int = 64
+    """Inferlets started by this one that are alive at once."""
+    generations: int = 8
+    """How deep children may start children."""
+    http: tuple[str, ...] = ()
+    """Hosts that may be asked, ``HOST`` or ``HOST:PORT``; ``*`` is any."""
+    http_time: float = 60.0
+    """Seconds of one request, redirects included."""
+    http_body: int = 8 * 2**20
+    """Bytes of an answer's body."""
+    http_at_once: int = 32
+    """Requests under way."""

@@ -22,6 +22,7 @@ class Mailbox:
         self._most_unread = most_unread
         self._sink = sink
         self._inbound: deque[str] = deque()
+        self._waiting = 0
         self._receivers: deque[asyncio.Future[str]] = deque()
         self._outbound: deque[str] = deque()
         self._unread = 0
@@ -54,7 +55,9 @@ class Mailbox:
         """The client's next message. ResourceError if there is none and no client that could send one."""
         future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if self._inbound:
-            future.set_result(self._inbound.popleft())
+            text = self._inbound.popleft()
+            self._waiting -= len(text)
+            future.set_result(text)
         elif self._client_gone:
             future.set_exception(self._nobody())
         else:
@@ -64,15 +67,22 @@ class Mailbox:
     # The client's side.
 
     def post(self, text: str) -> None:
-        """To the inferlet. Raises ResourceError if it is too long, InferletError if the inferlet has ended."""
+        """To the inferlet. Raises ResourceError if it is too long or too much is unread, InferletError if the inferlet has
+        ended."""
         if self._ended:
             raise InferletError(f"{self._name} has ended and receives no more messages")
         self._check(text)
         receiver = _first_waiting(self._receivers)
         if receiver is not None:
             receiver.set_result(text)
-        else:
-            self._inbound.append(text)
+            return
+        if self._waiting + len(text) > self._most_unread:
+            raise ResourceError(
+                f"{self._name} has {self._waiting:,} characters of messages unread, the most is {self._most_unread:,}; "
+                "wait for it to read before sending more"
+            )
+        self._waiting += len(text)
+        self._inbound.append(text)
 
     async def take(self) -> str | None:
         """The inferlet's next message; None when it has ended and everything was taken."""

@@ -30,6 +30,15 @@ class Source:
                 return str(candidate), read(candidate, longest)
         return None
 
+    def beside(self, path: str, longest: int) -> Source:
+        """The program at ``path``, relative to the folder and inside of it. Raises InferletInvalid."""
+        base = None if self.folder is None else self.folder.resolve()
+        found = None if base is None else (base / path).resolve()
+        if base is None or found is None or not found.is_relative_to(base):
+            where = "has no folder" if base is None else f"lies in {self.folder}"
+            raise InferletInvalid(f"{path!r} was to be started by a program that {where}; name a file below its folder")
+        return load(found, longest)
+
 
 def load(where: Path | str, longest: int) -> Source:
     """The source at a path, or a text that is the source itself. Raises InferletInvalid."""

@@ -341,6 +341,30 @@ def test_waiting_contexts_are_parked_and_come_back_as_they_were(park_memory: int
     run(test)
 
 
+def test_while_contexts_push_each_other_out_newcomers_wait_for_the_others() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend(), kv_memory=6 * PAGE_BYTES, speculation_depth=0) as engine:
+            spaces = [engine.open_space(f"old{i}", 0) for i in range(3)]
+            contexts = [space.create_working_set(32) for space in spaces]
+            last = [await next_token(s, c, list(range(i, i + 18)), 0) for i, (s, c) in enumerate(zip(spaces, contexts, strict=True))]
+            late = engine.open_space("late", 0)
+            place = 18
+            while sum(engine.residency.pressure.recent) < engine.pool.total:
+                for i in range(3):
+                    last[i] = await next_token(spaces[i], contexts[i], last[i : i + 1], place)
+                place += 1
+                assert place < 32
+            newcomer = asyncio.ensure_future(greedy(late, [5, 6], 1))
+            await asyncio.sleep(0)
+            old = ForwardCall(contexts[0], (last[0],), place, place + 1, (0,), ARGMAX)
+            await spaces[0].submit(old)
+            assert late.usage.passes == 0
+            assert await newcomer == expected([5, 6], 1)
+            assert engine.residency.pressure.rate > 0
+
+    run(test)
+
+
 def test_when_nobody_can_wait_the_newest_ends_and_the_others_finish_as_alone() -> None:
     async def test() -> None:
         async with engine_on(ReferenceBackend(), kv_memory=5 * PAGE_BYTES) as engine:

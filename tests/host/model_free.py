@@ -26,6 +26,7 @@ class Facts:
     page_size: int = PAGE
     licence: str = "Apache-2.0"
     description: str = "counts"
+    version: str = "1"
 
 
 def next_token(tokens: list[int], seed: int = 0) -> int:

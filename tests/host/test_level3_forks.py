@@ -15,7 +15,7 @@ from tests.support.native_guest import native
 from tests.support.tiny import PAGE
 from tests.support.tiny_text import TinyTokenizer
 
-from inferlet import Context, errors
+from inferlet import Context, errors  # isort: skip
 
 TOKENIZER = TinyTokenizer()
 LONG = "the one. stop the hello yes no 1 2 3 the ingerss"
@@ -222,3 +222,33 @@ def test_pages_go_back_with_the_contexts() -> None:
     with native(speculation_depth=0) as run:
         free, total = run(program)
     assert free == total
+
+
+def test_a_context_that_is_changed_under_a_pass_is_not_believed_to_hold_what_the_pass_wrote(run: Run) -> None:
+    async def program() -> Any:
+        context = filled()
+        task = asyncio.create_task(context.entropy())
+        await asyncio.sleep(0)
+        context.truncate(9)
+        context.fill("stop the hello yes no 1 2 3 the in")
+        await task
+        return context.tokens, await context.generate_until(max_tokens=5, stop_tokens=[])
+
+    tokens, text = run(program)
+    assert len(tokens) > 20
+    assert text == TOKENIZER.decode(tiny_oracle.greedy(tokens, 5))
+
+
+def test_a_join_under_a_pass_keeps_what_it_joined(run: Run) -> None:
+    async def program() -> Any:
+        context = filled()
+        fork = context.fork()
+        await fork.generate_until(max_tokens=6, stop_tokens=[])
+        task = asyncio.create_task(context.entropy())
+        await asyncio.sleep(0)
+        await context.join(fork)
+        await task
+        return context.tokens, await context.generate_until(max_tokens=5, stop_tokens=[])
+
+    tokens, text = run(program)
+    assert text == TOKENIZER.decode(tiny_oracle.greedy(tokens, 5))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +13,12 @@ from pie_edge.sampling import parse
 from tests.support import sampling_oracle as oracle
 from tests.support.epilogues import run
 from tests.support.node_oracle import Pass, Plain
-from tests.support.sdk import with_vocabulary
+from tests.support.sdk_parts import with_vocabulary
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "inferlets/sdk/python"))
-
-from inferlet import Dry, Mirostat, Sampler, _chooser
-from inferlet._recipe import Recipe
-from inferlet.errors import InvalidHandle, UsageError
-from inferlet.eta import intrinsics
+from inferlet import Dry, Mirostat, Sampler, _chooser  # isort: skip
+from inferlet._recipe import Recipe  # isort: skip
+from inferlet.errors import InvalidHandle, UsageError  # isort: skip
+from inferlet.eta import intrinsics  # isort: skip
 
 VOCABULARY = 97
 SEED, POSITION = (5, 11), 23

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import sampling_oracle as oracle
+from tests.support import sdk_parts  # noqa: F401  (it puts the SDK on the path)
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "inferlets/sdk/python"))
-
-from inferlet import Dry
-from inferlet._seeds import derived
-from inferlet.errors import UsageError
-from inferlet.penalties import Repeats
-from inferlet.stops import StopStrings
+from inferlet import Dry  # isort: skip
+from inferlet._seeds import derived  # isort: skip
+from inferlet.errors import UsageError  # isort: skip
+from inferlet.penalties import Repeats  # isort: skip
+from inferlet.stops import StopStrings  # isort: skip
 
 TEXTS = st.text(alphabet="ab\U0001f600", max_size=24)
 
@@ -43,7 +40,9 @@ def by_definition(text: str, stops: list[str]) -> tuple[str, str | None]:
 
 
 @given(st.lists(TEXTS, max_size=8), st.lists(st.text(alphabet="ab\U0001f600", min_size=1, max_size=7), max_size=3))
-def test_a_stream_shows_the_text_before_the_first_stop_string_however_it_is_cut(pieces: list[str], stops: list[str]) -> None:
+def test_a_stream_shows_the_text_before_the_first_stop_string_however_it_is_cut(
+    pieces: list[str], stops: list[str]
+) -> None:
     assert given_out(pieces, stops) == by_definition("".join(pieces), stops)
 
 

@@ -195,26 +195,23 @@ class NativeWorkingSet:
 
 
 def _submission(ticket: int, request: _host.Request) -> tuple[int, tuple[str, Any]]:
-    assert isinstance(request, _host.Forward), f"the host has no {type(request).__name__}"
-    call = (
-        request.context.id,
-        request.tokens,
-        request.start,
-        request.end,
-        request.rows,
-        request.epilogue,
-        request.parameters,
-    )
-    return ticket, ("forward", call)
+    match request:
+        case _host.Forward(context, tokens, start, end, rows, epilogue, parameters):
+            return ticket, ("forward", (context.id, tokens, start, end, rows, epilogue, parameters))
+        case _host.SaveSnapshot(context, name, length, note):
+            return ticket, ("save-snapshot", (context.id, name, length, note))
+        case _host.LoadSnapshot(context, name):
+            return ticket, ("load-snapshot", (context.id, name))
+    raise AssertionError(f"a native guest makes no {type(request).__name__}")
 
 
 def _outcome(outcome: Any) -> _host.Outcome:
     if isinstance(outcome, PieError):
         return from_code(outcome.code, str(outcome))
     kind, value = outcome
-    if kind == "text":
-        return str(value)
-    return [_host.Tensor(list(shape), list(elements)) for shape, (_, elements) in value]
+    if kind == "tensors":
+        return [_host.Tensor(list(shape), list(elements)) for shape, (_, elements) in value]
+    return "" if kind == "nothing" else str(value)
 
 
 @contextmanager

@@ -64,6 +64,8 @@ class Chooser:
         self._penalties = Penalties(sampler) if sampler.penalises else None
         self._bound = 2 * sampler.mirostat.target if sampler.mirostat is not None else 0.0
         self._bias = self._bias_table()
+        self._always: Traced | None = None
+        """Where nothing changes from step to step."""
         self._fixed = {
             "temperature": float(sampler.temperature),
             "top_k": sampler.top_k,
@@ -76,8 +78,13 @@ class Chooser:
         }
 
     def epilogue(self) -> Traced:
+        if self._always is not None:
+            return self._always
         values = self.values()
-        return _recipe(self._form(len(values["seen"]))).with_values(values)
+        found = _recipe(self._form(len(values["seen"]))).with_values(values)
+        if self._penalties is None and self._sampler.mirostat is None:
+            self._always = found
+        return found
 
     def values(self) -> dict[str, Any]:
         """Of all parameters that some form of it has."""

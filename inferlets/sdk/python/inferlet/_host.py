@@ -42,6 +42,53 @@ class Receive:
 
 
 @dataclass(slots=True)
+class Synchronize:
+    """All that a queue has by now is done. The outcome is None."""
+
+    queue: int
+
+
+@dataclass(slots=True)
+class NextDistribution:
+    """The outcome is a ``Candidates``."""
+
+    embed: int
+
+
+@dataclass(slots=True)
+class Message:
+    """The next one of a subscription."""
+
+    subscription: int
+
+
+@dataclass(slots=True)
+class Fetch:
+    """An HTTP request; ``timeout`` in nanoseconds. The outcome is a ``Response``."""
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    timeout: int | None
+    redirects: int
+
+
+@dataclass(slots=True)
+class ChildResult:
+    """The outcome is the result as JSON."""
+
+    child: int
+
+
+@dataclass(slots=True)
+class ChildMessage:
+    """The next one that a child sent; None once it has ended and all were taken."""
+
+    child: int
+
+
+@dataclass(slots=True)
 class SaveSnapshot:
     """Keep the first ``length`` tokens of a context under a name, in place of what had it. The outcome is an empty text."""
 
@@ -60,8 +107,39 @@ class LoadSnapshot:
     name: str
 
 
-Request = Forward | Receive | SaveSnapshot | LoadSnapshot
-Outcome = list[Tensor] | str | PieError
+Request = (
+    Forward
+    | Receive
+    | Synchronize
+    | NextDistribution
+    | Message
+    | Fetch
+    | ChildResult
+    | ChildMessage
+    | SaveSnapshot
+    | LoadSnapshot
+)
+
+
+@dataclass(slots=True)
+class Candidates:
+    """The likeliest next tokens, likeliest first, and their probabilities."""
+
+    tokens: list[int]
+    probabilities: list[float]
+
+
+@dataclass(slots=True)
+class Response:
+    """An answer over HTTP; names of headers are in lower case."""
+
+    status: int
+    url: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+Outcome = list[Tensor] | str | Candidates | Response | PieError | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +157,22 @@ class Facts:
     eos: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A model, as level 1 describes it. ``prompt_template`` is Jinja; empty where the model has none."""
+
+    name: str
+    traits: tuple[str, ...]
+    description: str
+    version: str
+    licence: str
+    prompt_template: str
+
+
+Slice = tuple[Sequence[int], int, int]
+"""``(pages, first, last)``: these tokens of the pages laid one after the other."""
+
+
 class Decoder(Protocol):
     def push(self, tokens: list[int]) -> str: ...
     def flush(self) -> str: ...
@@ -94,7 +188,98 @@ class WorkingSetHandle(Protocol):
     def close(self) -> None: ...
 
 
-class Host(Protocol):
+class QueueHandle(Protocol):
+    id: int
+
+    def set_priority(self, priority: int) -> None: ...
+
+
+class SubscriptionHandle(Protocol):
+    id: int
+
+    def close(self) -> None: ...
+
+
+class ChildHandle(Protocol):
+    id: int
+
+    def instance_id(self) -> str: ...
+    def send(self, text: str) -> None: ...
+    def cancel(self) -> None: ...
+
+
+class PagesHost(Protocol):
+    """Level 1, by trait."""
+
+    def list_models(self) -> list[str]: ...
+    def models_with_traits(self, traits: Sequence[str]) -> list[str]: ...
+    def describe_model(self, name: str) -> Description: ...
+    def vocabulary(self, first: int, count: int) -> tuple[list[int], bytes]:
+        """Lengths of the tokens' spellings in bytes, and the bytes. It may be fewer than ``count``."""
+
+    def create_queue(self) -> QueueHandle: ...
+    def alloc_kv_pages(self, count: int) -> list[int]: ...
+    def free_kv_pages(self, pages: Sequence[int]) -> None: ...
+    def copy_kv(self, queue: int, source: Slice, target: Slice) -> None: ...
+    def export_kv_pages(self, pages: Sequence[int], name: str) -> None: ...
+    def import_kv_pages(self, name: str) -> list[int]: ...
+    def withdraw_kv_pages(self, name: str) -> None: ...
+    def alloc_embeds(self, count: int) -> list[int]: ...
+    def free_embeds(self, embeds: Sequence[int]) -> None: ...
+    def forward_pages(
+        self,
+        queue: int,
+        context: Sequence[Slice],
+        inputs: Sequence[int],
+        writes: Sequence[Slice],
+        outputs: Sequence[int],
+        mask: Sequence[bool] | None,
+    ) -> None: ...
+    def forward_with_adapter(
+        self,
+        queue: int,
+        adapter: str,
+        context: Sequence[Slice],
+        inputs: Sequence[int],
+        writes: Sequence[Slice],
+        outputs: Sequence[int],
+        mask: Sequence[bool] | None,
+    ) -> None: ...
+    def mask_kv_page(self, queue: int, page: int, hidden: Sequence[bool]) -> None: ...
+    def embed_text(self, embeds: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> None: ...
+    def embed_image(self, embeds: Sequence[int], image: bytes, position: int) -> None: ...
+    def image_embeds(self, width: int, height: int) -> int: ...
+    def attention_mass(self, output: int, layers: Sequence[int]) -> list[float]: ...
+
+
+class OutsideHost(Protocol):
+    """Beside the model."""
+
+    def broadcast(self, topic: str, text: str) -> int: ...
+    def subscribe(self, topic: str) -> SubscriptionHandle: ...
+    def launch(
+        self,
+        kind: str,
+        program: str,
+        input: str,
+        name: str | None,
+        seed: int | None,
+        time: int | None,
+        memory: int | None,
+        detached: bool,
+    ) -> ChildHandle:
+        """``kind`` is ``text`` or ``path``; ``time`` in nanoseconds, ``memory`` in bytes."""
+
+    def store_get(self, key: str) -> str | None: ...
+    def store_set(self, key: str, value: str) -> None: ...
+    def store_delete(self, key: str) -> bool: ...
+    def store_exists(self, key: str) -> bool: ...
+    def store_keys(self, prefix: str, after: str | None, count: int) -> list[str]: ...
+    def list_snapshots(self) -> list[str]: ...
+    def delete_snapshot(self, name: str) -> None: ...
+
+
+class Host(PagesHost, OutsideHost, Protocol):
     """The interfaces of the WIT world that an inferlet is written against."""
 
     def version(self) -> str: ...
@@ -121,8 +306,6 @@ class Host(Protocol):
     def chat_stop_tokens(self) -> list[int]: ...
 
     def create_working_set(self, tokens: int, seed: int | None = None) -> WorkingSetHandle: ...
-    def list_snapshots(self) -> list[str]: ...
-    def delete_snapshot(self, name: str) -> None: ...
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         """Starts the submissions, sleeps for at most ``timeout`` nanoseconds, takes what is complete."""
 

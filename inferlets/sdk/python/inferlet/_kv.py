@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from inferlet import _loop, model
-from inferlet.errors import ContextOverflow, UsageError
+from inferlet.errors import ContextOverflow, PieError, UsageError
 from inferlet.eta import ForwardPass, WorkingSet
 from inferlet.eta.trace import Traced
 
@@ -32,7 +33,9 @@ class _Trunk:
         for user in self.users:
             kv = user()
             if kv is not None:
-                kv.leave(self, None if failed else self.pages)
+                # A copy that can't be had is no loss either.
+                with contextlib.suppress(PieError):
+                    kv.leave(self, None if failed else self.pages)
         self.pages.close()
 
 
@@ -45,22 +48,29 @@ class KV:
         self._pages: WorkingSet | None = None
         self._trunk: _Trunk | None = None
         self._running = False
+        self._valid = 0
+        """How many of the tokens that are being forwarded are still those of the context."""
         self._closed = False
 
     async def forward(self, tokens: Sequence[int], epilogue: Traced | None) -> Any:
-        """Forwards ``tokens[seen:]`` and gives what ``epilogue`` made of the last logits."""
+        """Forwards ``tokens[seen:]``, and again what ``epilogue`` reads; gives what it made of the last logits."""
         pages = await self.pages()
+        if not tokens:
+            raise UsageError("the context is empty, so there are no logits to read; fill it first")
+        if epilogue is not None:
+            self.rewind(max(len(tokens) - epilogue.rows, 0))
         step = self._pass(pages, tokens)
         output = None if epilogue is None else step.epilogue(epilogue)
         answer: Awaitable[Any] | None = step.launch(_loop.current()) or output
         assert answer is not None
-        self._running = True
+        self._running, self._valid = True, len(tokens)
         try:
             found = await answer
         finally:
             self._running = False
         # Only now: what failed or was cancelled has to be forwarded again.
-        self.seen = len(tokens)
+        if self._pages is pages:
+            self.seen = self._valid
         return found
 
     def fork(self, tokens: Sequence[int], seed: int) -> KV:
@@ -88,7 +98,7 @@ class KV:
 
     def rewind(self, count: int) -> None:
         """Only the first ``count`` tokens still count."""
-        self.seen = min(self.seen, count)
+        self.seen, self._valid = min(self.seen, count), min(self._valid, count)
 
     def close(self) -> None:
         self._release()
@@ -122,12 +132,11 @@ class KV:
 
     def leave(self, trunk: _Trunk, pages: WorkingSet | None) -> None:
         """The trunk is ready, on ``pages``, or has failed."""
-        if self._trunk is trunk:
-            self._trunk = None
-            if pages is None:
-                self.seen = 0
-            else:
-                self._pages = pages.fork(seed=self._seed)
+        if self._trunk is not trunk:
+            return
+        seen, self.seen, self._trunk = self.seen, 0, None
+        if pages is not None:
+            self._pages, self.seen = pages.fork(seed=self._seed), seen
 
     def _join(self, trunk: _Trunk) -> None:
         self._trunk = trunk

@@ -19,8 +19,13 @@ def first_seed() -> int:
 
 
 def derived(seed: int, number: int) -> int:
-    """The ``number``-th seed that follows from ``seed``: a step of SplitMix64 (Steele et al., 2014)."""
-    mixed = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
+    """The ``number``-th seed that follows from ``seed``."""
+    return _mixed(_mixed(seed) + number)
+
+
+def _mixed(seed: int) -> int:
+    """A step of SplitMix64 (Steele et al., 2014)."""
+    mixed = (seed + 0x9E3779B97F4A7C15) & _MASK
     mixed = ((mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9) & _MASK
     mixed = ((mixed ^ mixed >> 27) * 0x94D049BB133111EB) & _MASK
     return mixed ^ mixed >> 31

@@ -10,7 +10,7 @@ from inferlet import _loop, model
 from inferlet._host import LoadSnapshot, SaveSnapshot, host
 from inferlet._kv import KV, check_length
 from inferlet._seeds import derived
-from inferlet.errors import InvalidHandle, UsageError
+from inferlet.errors import InvalidHandle
 from inferlet.eta import WorkingSet
 from inferlet.eta.trace import Traced
 
@@ -49,11 +49,8 @@ class Transcript:
     async def forward(self, epilogue: Traced, extra: Sequence[int] = ()) -> Any:
         """What ``epilogue`` makes of the logits after the last token, or after the ``extra`` ones that follow it for this
         pass alone. Forwards what wasn't yet, and at least as many tokens as the epilogue reads."""
-        if not self.tokens:
-            raise UsageError("the context is empty, so there are no logits to read; fill it first")
         async with self._lock:
-            tokens = [*self.tokens, *extra]
-            self._kv.rewind(len(tokens) - epilogue.rows)
+            tokens = [*self.tokens, *extra] if extra else self.tokens
             found = await self._kv.forward(tokens, epilogue)
             self._kv.rewind(len(tokens) - len(extra))
             return found

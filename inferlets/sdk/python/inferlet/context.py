@@ -251,6 +251,8 @@ class Context:
 
 def _sampler(sampler: Sampler | None, settings: dict[str, Any]) -> Sampler:
     """The one that was given, or that the settings say; greedy where there is neither."""
+    if not isinstance(sampler, Sampler | None):
+        raise UsageError(f"{sampler!r} is no sampler; give a Sampler(…), or its settings by name")
     if not settings:
         return sampler or GREEDY
     known = Sampler.__dataclass_fields__

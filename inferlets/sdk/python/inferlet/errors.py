@@ -3,6 +3,7 @@
 PieError
 ├── UsageError            an argument is wrong
 ├── ModelError            the model can't do what was asked
+│   ├── ModelNotFound     no model of that name here
 │   ├── Unsupported       a known thing that this model or build can't do
 │   ├── TokenizerError    text that the tokenizer refuses
 │   └── TemplateError     the model has no chat template, or it refuses the conversation
@@ -14,7 +15,14 @@ PieError
 │   ├── OutOfPages        the KV pool is exhausted
 │   ├── ContextOverflow   more tokens than the working set or the model holds
 │   └── EpilogueError     an epilogue that doesn't type-check
-└── InferletError         this inferlet has to end
+├── HttpError             a request got no answer
+│   └── HttpDenied        this inferlet isn't allowed to ask there
+└── InferletError         an inferlet ended without a result: a child of this one, or this one has to
+    ├── InferletInvalid   it doesn't parse, or has no ``main``
+    ├── InferletFailed    it raised; the message ends with the child's own traceback
+    ├── InferletTrapped
+    ├── InferletTimeout
+    ├── InferletMemory
     └── InferletCancelled
 """
 
@@ -33,6 +41,10 @@ class UsageError(PieError):
 
 class ModelError(PieError):
     code = "model"
+
+
+class ModelNotFound(ModelError):
+    code = "model-not-found"
 
 
 class Unsupported(ModelError):
@@ -79,8 +91,36 @@ class EpilogueError(ResourceError):
     code = "epilogue"
 
 
+class HttpError(PieError):
+    code = "http"
+
+
+class HttpDenied(HttpError):
+    code = "http-denied"
+
+
 class InferletError(PieError):
     code = "inferlet"
+
+
+class InferletInvalid(InferletError):
+    code = "inferlet-invalid"
+
+
+class InferletFailed(InferletError):
+    code = "inferlet-failed"
+
+
+class InferletTrapped(InferletError):
+    code = "inferlet-trapped"
+
+
+class InferletTimeout(InferletError):
+    code = "inferlet-timeout"
+
+
+class InferletMemory(InferletError):
+    code = "inferlet-memory"
 
 
 class InferletCancelled(InferletError):

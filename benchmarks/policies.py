@@ -1,0 +1,92 @@
+"""Ways to decide when a step is formed and what is in it: ours, and those it is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from benchmarks.simulation import BUDGET, Policy, Simulation
+from pie_edge.control.queue import Work
+from pie_edge.control.scheduler import Budget
+
+Selection = tuple[list[Work], Budget]
+
+
+@dataclass(frozen=True)
+class WorkConserving:
+    """As the engine decides: at once when the device is idle, and one step always ready behind the running one."""
+
+    budget: Budget = BUDGET
+    ahead: bool = False
+
+    def hold(self, sim: Simulation) -> float | None:
+        return sim.pace.hold(len(sim.asking), len(sim.alive), sim.now)
+
+    def select(self, sim: Simulation, heads: list[Work]) -> Selection:
+        return heads, self.budget
+
+
+@dataclass(frozen=True)
+class Eager:
+    """One call a step: no batching."""
+
+    ahead: bool = False
+
+    def hold(self, sim: Simulation) -> float | None:
+        return 0.0
+
+    def select(self, sim: Simulation, heads: list[Work]) -> Selection:
+        return heads[:1], BUDGET
+
+
+@dataclass(frozen=True)
+class FixedSize:
+    """A step when ``size`` calls wait, or as many as there are inferlets."""
+
+    size: int
+    ahead: bool = False
+
+    def hold(self, sim: Simulation) -> float | None:
+        waiting = len(sim.queues.heads()) + len(sim.prepared)
+        return 0.0 if waiting >= min(self.size, len(sim.alive)) else None
+
+    def select(self, sim: Simulation, heads: list[Work]) -> Selection:
+        return heads, replace(BUDGET, sequences=min(self.size, BUDGET.sequences))
+
+
+@dataclass
+class FixedWait:
+    """A step ``seconds`` after the first call that it has."""
+
+    seconds: float
+    ahead: bool = False
+    _since: float | None = None
+
+    def hold(self, sim: Simulation) -> float | None:
+        if self._since is None:
+            self._since = sim.now
+        return max(self._since + self.seconds - sim.now, 0.0)
+
+    def select(self, sim: Simulation, heads: list[Work]) -> Selection:
+        self._since = None
+        return heads, BUDGET
+
+
+@dataclass(frozen=True)
+class PrefillFirst(WorkConserving):
+    """Prompts alone, and whole, whenever there is one; else decodes."""
+
+    def select(self, sim: Simulation, heads: list[Work]) -> Selection:
+        prompts = [work for work in heads if work.remaining > 1]
+        return prompts or heads, replace(BUDGET, shared_rows=BUDGET.rows)
+
+
+@dataclass(frozen=True)
+class DecodeFirst(WorkConserving):
+    """Single tokens alone whenever there is one; prompts when nobody decodes."""
+
+    def select(self, sim: Simulation, heads: list[Work]) -> Selection:
+        singles = [work for work in heads if work.remaining == 1]
+        return singles or heads, replace(BUDGET, shared_rows=BUDGET.rows)
+
+
+OURS: Policy = WorkConserving(ahead=True)

@@ -1,0 +1,107 @@
+"""A context's keys and values on their way out of the cache and into it, as bytes in the device's own layout."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pie_edge.control.pages import Entry, PagePool, WorkingSet, span_bits
+from pie_edge.control.queue import HostTensor, Placement
+from pie_edge.control.space import Request, Space
+from pie_edge.errors import InvalidHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The first ``length`` tokens of a context: a piece of bytes for each page, with the bits of those that are hidden.
+
+    ``history`` is the tokens themselves, empty where they aren't known to have made the keys.
+    """
+
+    length: int
+    pages: tuple[bytes, ...]
+    hidden: tuple[int, ...]
+    history: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PageState:
+    """A part of a page's bytes: its share of a state of ``shape``, whose first axis is the pages. ``dtype`` is f16, f32 or u32."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def page_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * (2 if self.dtype == "f16" else 4)
+
+
+class Cache(Protocol):
+    """The engine, as far as it is needed here."""
+
+    pool: PagePool
+
+    def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]: ...
+
+    def changed(self, context: WorkingSet) -> None: ...
+
+    def read_pages(self, entries: Sequence[Entry]) -> asyncio.Task[list[bytes]]: ...
+
+    def put_page(self, entry: Entry, content: bytes) -> None: ...
+
+
+def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine[Any, Any, Content]:
+    """What the context holds after the passes that were submitted before. What is wrong with the call is raised at once, or
+    when its turn comes: InvalidHandle for tokens that no pass has written."""
+    context, size = space.find(working_set), cache.pool.page_size
+    if not 0 <= length <= context.capacity(size):
+        raise InvalidHandle(
+            f"{space.name} saves {length} tokens of a working set that has room for {context.capacity(size)}"
+        )
+    entries = tuple(context.entries[: -(-length // size)])
+    wanted = [span_bits(index, 0, length, size) for index in range(len(entries))]
+    read: list[tuple[asyncio.Task[list[bytes]], tuple[int, ...], tuple[int, ...]]] = []
+
+    async def start() -> None:
+        for index, (entry, bits) in enumerate(zip(entries, wanted, strict=True)):
+            missing = bits & ~entry.written
+            if missing:
+                place = index * size + (missing & -missing).bit_length() - 1
+                raise InvalidHandle(f"{space.name} saves token {place} of a working set, which no pass has written")
+        known = context.plain and len(context.history) >= length
+        hidden = tuple(entry.hidden & bits for entry, bits in zip(entries, wanted, strict=True))
+        read.append((cache.read_pages(entries), hidden, tuple(context.history[:length]) if known else ()))
+
+    placement = Placement(entries, (), ())
+    turn = cache.enqueue(space, Request(id(context), (), (), placement, context, None, (), action=start))
+
+    async def finish() -> Content:
+        await turn
+        pages, hidden, history = read[0]
+        return Content(length, tuple(await pages), hidden, history)
+
+    return finish()
+
+
+def load(cache: Cache, space: Space, working_set: int, content: Content) -> None:
+    """Fill an empty context. Its pages come to the device with its first pass, as those do that were swapped out.
+
+    Raises InvalidHandle for a context that isn't empty or is in use, ContextOverflow, OutOfPages.
+    """
+    context, size = space.find(working_set), cache.pool.page_size
+    if context.pending or any(entry.written for entry in context.entries):
+        raise InvalidHandle(f"{space.name} loads a snapshot into a working set that isn't empty; make a new one")
+    cache.changed(context)
+    lacking = len(content.pages) - len(context.entries)
+    if lacking > 0:
+        space.reserve(working_set, lacking)
+    for index, (page, hidden) in enumerate(zip(content.pages, content.hidden, strict=True)):
+        entry = context.entries[index]
+        cache.put_page(entry, page)
+        entry.written, entry.hidden = span_bits(index, 0, content.length, size), hidden
+    context.history, context.keys = list(content.history), []
+    context.plain = len(content.history) == content.length and not any(content.hidden)

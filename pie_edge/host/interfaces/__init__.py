@@ -1,0 +1,10 @@
+"""The interfaces of ``pie:inferlet`` as tables of functions: interface → (its resources, its functions)."""
+
+from __future__ import annotations
+
+from pie_edge.host.wasm.imports import HostFunction
+
+Interface = tuple[dict[str, tuple[int, HostFunction]], dict[str, HostFunction]]
+"""Resources by name, each with its number and what drops one; functions by name, which take the guest first."""
+
+WORKING_SET, DECODER, QUEUE, SUBSCRIPTION, RESPONSE, CHILD = range(1, 7)

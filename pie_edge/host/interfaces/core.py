@@ -1,0 +1,134 @@
+"""The instance itself, its client, the model, and contexts in its cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pie_edge import __version__
+from pie_edge.errors import InferletInvalid, TemplateError
+from pie_edge.host.guest import Guest, Turns
+from pie_edge.host.interfaces import DECODER, WORKING_SET, Interface
+from pie_edge.tokenizer import Detokenizer
+
+_MOST_SPELLINGS = 4096
+
+
+def _find_module(guest: Guest, name: str) -> tuple[str, str] | None:
+    try:
+        return guest.source.find_module(name, guest.limits.source)
+    except InferletInvalid as error:
+        guest.on_log(f"error: {error.message}\n")
+        return None
+
+
+def _log(guest: Guest, level: str, message: str) -> None:
+    guest.on_log(f"{level}: {message}\n")
+
+
+def _facts(guest: Guest) -> tuple[Any, ...]:
+    facts, tokenizer = guest.model.facts, guest.model.tokenizer
+    return (
+        facts.name,
+        facts.architecture,
+        facts.description,
+        facts.licence,
+        facts.vocabulary,
+        facts.context,
+        facts.page_size,
+        tokenizer.bos,
+        tokenizer.eos,
+    )
+
+
+def _encode(guest: Guest, text: str, special: bool) -> list[int]:
+    return guest.model.tokenizer.encode(text, special=special)
+
+
+def _decode(guest: Guest, tokens: list[int], special: bool, continued: bool) -> str:
+    return guest.model.tokenizer.decode(tokens, special=special, continued=continued)
+
+
+def _new_decoder(guest: Guest, special: bool, continued: bool) -> int:
+    return guest.decoders.add(Detokenizer(guest.model.tokenizer, special=special, continued=continued))
+
+
+def _push(guest: Guest, decoder: int, tokens: list[int]) -> str:
+    return "".join(map(guest.decoders.find(decoder).push, tokens))
+
+
+def _flush(guest: Guest, decoder: int) -> str:
+    return guest.decoders.find(decoder).flush()
+
+
+def _turns(guest: Guest) -> Turns:
+    if guest.model.turns is None:
+        raise TemplateError(
+            f"{guest.model.facts.name} has no chat template; write the prompt as text, with model.encode, or run a chat model"
+        )
+    return guest.model.turns
+
+
+def _turn(guest: Guest, role: str, text: str) -> list[int]:
+    turns = _turns(guest)
+    return list({"system": turns.system, "user": turns.user, "assistant": turns.assistant}[role](text))
+
+
+def _vocabulary(guest: Guest, first: int, count: int) -> tuple[list[int], bytes]:
+    tokenizer = guest.model.tokenizer
+    last = min(first + min(count, _MOST_SPELLINGS), tokenizer.size)
+    spelled = [tokenizer.token_bytes(token) for token in range(first, last)]
+    return [len(one) for one in spelled], b"".join(spelled)
+
+
+CORE: dict[str, Interface] = {
+    "types": ({}, {}),
+    "runtime": (
+        {},
+        {
+            "version": lambda guest: __version__,
+            "instance-id": lambda guest: guest.id,
+            "seed": lambda guest: guest.space.seed,
+            "print": lambda guest, to, text: guest.on_text(text) if to == "output" else guest.on_log(text),
+            "log": _log,
+            "find-module": _find_module,
+        },
+    ),
+    "model": (
+        {"decoder": (DECODER, lambda guest, decoder: guest.decoders.drop(decoder))},
+        {
+            "get-facts": _facts,
+            "encode": _encode,
+            "decode": _decode,
+            "vocabulary": _vocabulary,
+            "[constructor]decoder": _new_decoder,
+            "[method]decoder.push": _push,
+            "[method]decoder.flush": _flush,
+        },
+    ),
+    "chat": (
+        {},
+        {
+            "available": lambda guest: guest.model.turns is not None,
+            "prefix": lambda guest: (guest.model.turns or guest.model.tokenizer).prefix(),
+            "preamble": lambda guest: list(_turns(guest).preamble()),
+            "turn": _turn,
+            "cue": lambda guest: list(_turns(guest).cue()),
+            "seal": lambda guest: list(_turns(guest).seal()),
+            "stop-tokens": lambda guest: sorted(guest.model.tokenizer.stop_tokens),
+        },
+    ),
+    "forward": (
+        {"working-set": (WORKING_SET, lambda guest, handle: guest.space.drop(handle))},
+        {
+            "[static]working-set.create": lambda guest, tokens, seed: guest.space.create_working_set(tokens, seed),
+            "[method]working-set.id": lambda guest, handle: handle,
+            "[method]working-set.reserve": lambda guest, handle, pages: guest.space.reserve(handle, pages),
+            "[method]working-set.capacity": lambda guest, handle: guest.space.capacity(handle),
+            "[method]working-set.fork": lambda guest, handle, seed: guest.space.fork(handle, seed),
+            "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(
+                handle, first, count
+            ),
+        },
+    ),
+    "session": ({}, {"send": lambda guest, text: guest.mailbox.send(text)}),
+}

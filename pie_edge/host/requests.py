@@ -1,0 +1,133 @@
+"""What an inferlet can wait for: for each case of the WIT variant ``request``, how it begins, and which ``value`` its result is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from array import array
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from pie_edge.control.queue import ForwardCall, HostTensor
+from pie_edge.errors import InferletError, PieError
+from pie_edge.host.http import Request as HttpRequest
+
+if TYPE_CHECKING:
+    from pie_edge.host.guest import Guest
+    from pie_edge.host.instance import Instance
+
+Value = tuple[str, Any]
+"""``(case, payload)`` of the WIT variant ``value``."""
+Begun = tuple["asyncio.Future[Any]", Callable[[Any], Value]]
+"""What to wait for, and what its result is to the guest. The latter may raise a PieError, too."""
+
+NOTHING: Value = ("nothing", None)
+
+# dtype of a tensor → its case in WIT, and the element type of its memory
+_CASES = {"f32": ("floats", "f"), "i32": ("signed", "i"), "u32": ("unsigned", "I"), "bool": ("bools", "B")}
+_CODES = dict(_CASES.values())
+
+
+def begin(guest: Guest, kind: str, payload: Any) -> Begun:
+    """Raises a PieError for a request that can't be."""
+    return _KINDS[kind](guest, payload)
+
+
+def _forward(guest: Guest, call: tuple[Any, ...]) -> Begun:
+    context, tokens, start, end, rows, epilogue, parameters = call
+    data = tuple(array(_CODES[case], values).tobytes() for case, values in parameters)
+    pending = guest.space.submit(ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data))
+    return pending, lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
+
+
+def _tensor(tensor: HostTensor) -> tuple[tuple[int, ...], tuple[str, Any]]:
+    case, code = _CASES[tensor.dtype]
+    data: Any = memoryview(tensor.data).cast("B")
+    return tensor.shape, (case, data.cast(code))
+
+
+def _receive(guest: Guest, _: None) -> Begun:
+    return guest.mailbox.receive(), _text
+
+
+def _synchronize(guest: Guest, queue: int) -> Begun:
+    done, then = guest.level1.synchronize(queue)
+
+    def present(result: Any) -> Value:
+        then(result)
+        return NOTHING
+
+    return done, present
+
+
+def _next_distribution(guest: Guest, embed: int) -> Begun:
+    results, then = guest.level1.next_distribution(embed)
+    return results, lambda tensors: ("distribution", then(tensors))
+
+
+def _message(guest: Guest, subscription: int) -> Begun:
+    return guest.subscriptions.find(subscription).receive(), _text
+
+
+def _fetch(guest: Guest, asked: tuple[Any, ...]) -> Begun:
+    method, url, headers, body, timeout, redirects = asked
+    seconds = None if timeout is None else timeout / 1e9
+    request = HttpRequest(method, url, tuple(headers), body, seconds, redirects)
+    return _task(guest.fetch(request)), lambda response: ("response", guest.responses.add(response))
+
+
+def _child_result(guest: Guest, child: int) -> Begun:
+    return _task(_ended(guest.children.find(child))), _text
+
+
+async def _ended(child: Instance) -> str:
+    try:
+        outcome = await child.result()
+    except InferletError as error:
+        told = f"{error}\n{error.traceback}" if error.traceback else str(error)
+        raise type(error)(told, error.traceback, error.cause) from None
+    return json.dumps(outcome.result)
+
+
+def _child_message(guest: Guest, child: int) -> Begun:
+    pending = _task(guest.children.find(child).receive())
+    return pending, lambda text: NOTHING if text is None else _text(text)
+
+
+def _save_snapshot(guest: Guest, asked: tuple[Any, ...]) -> Begun:
+    context, name, length, note = asked
+    return _task(guest.snapshots.save(guest.space, context, name, length, note)), lambda _: NOTHING
+
+
+def _load_snapshot(guest: Guest, asked: tuple[Any, ...]) -> Begun:
+    context, name = asked
+    return _task(guest.snapshots.load(guest.space, context, name)), _text
+
+
+def _text(text: str) -> Value:
+    return "text", text
+
+
+def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_task(work)
+
+
+_KINDS: dict[str, Callable[[Guest, Any], Begun]] = {
+    "forward": _forward,
+    "receive": _receive,
+    "synchronize": _synchronize,
+    "next-distribution": _next_distribution,
+    "message": _message,
+    "fetch": _fetch,
+    "child-result": _child_result,
+    "child-message": _child_message,
+    "save-snapshot": _save_snapshot,
+    "load-snapshot": _load_snapshot,
+}
+
+
+def told(error: BaseException) -> PieError:
+    """An error of ours as it is; another one as the fault that it is."""
+    if isinstance(error, PieError):
+        return error
+    return PieError(f"pie-edge failed: {type(error).__name__}: {error}; please report it")
