@@ -1,7 +1,8 @@
 """What a step costs on a device, as a line through measured steps: ``python -m benchmarks.device_costs`` fits it anew.
 
-A step reads every weight once (``step``), computes each row (``row``), reads out some (``sampled``: the vocabulary's
-projection and the epilogue), and each row reads the keys before it (``key``).
+A step reads every weight once (``step``), computes each row (``row``) and reads out some (``sampled``: the vocabulary's
+projection and the epilogue). Attention reads each sequence's keys once (``context``) and multiplies each row with them
+(``key``).
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from pie_edge.control.device import DeviceSettings
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a step has to do: ``keys`` is the sum over its rows of the keys that each reads."""
+    """What a step has to do: ``context`` is the sum over its sequences of their tokens so far, ``keys`` the sum over its rows of
+    the keys that each sees."""
 
     rows: int
     sampled: int
+    context: int
     keys: int
 
     @classmethod
     def of(cls, step: Batch) -> Load:
+        context = sum(part.end for part in step.slices)
         keys = sum(part.count * part.end - part.count * (part.count - 1) // 2 for part in step.slices)
         counts = step.inputs.counts
-        return cls(counts.rows, counts.sampled, keys)
+        return cls(counts.rows, counts.sampled, context, keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +45,31 @@ class Cost:
     step: float
     row: float
     sampled: float
+    context: float
     key: float
 
     def seconds(self, load: Load) -> float:
-        return self.step + self.row * load.rows + self.sampled * load.sampled + self.key * load.keys
+        each = zip(astuple(self)[1:], astuple(load), strict=True)
+        return self.step + sum(seconds * amount for seconds, amount in each)
 
 
 def _l4() -> Cost:
-    weights, bandwidth, launches = 2.5e9, 300e9, 0.5e-3
-    flops, arithmetic = 2 * 1.24e9, 0.5 * 121e12
-    keys, head = 32 * 1024, 128256 * 4
-    return Cost(weights / bandwidth + launches, flops / arithmetic, 3 * head / bandwidth, keys / bandwidth)
+    bandwidth, arithmetic, launches = 300e9, 0.5 * 121e12, 0.5e-3
+    parameters, layers, width, vocabulary, kv_token = 1.24e9, 16, 2048, 128256, 32 * 1024
+    return Cost(
+        step=2 * parameters / bandwidth + launches,
+        row=2 * parameters / arithmetic,
+        sampled=3 * 4 * vocabulary / bandwidth,
+        context=kv_token / bandwidth,
+        key=4 * layers * width / arithmetic,
+    )
 
 
 L4 = _l4()
-"""A GPU as in the Pie paper, by its data sheet and not measured: Llama 3.2 1B in bf16 (2.5 GB, 32 KiB of KV a token) on an L4
-(300 GB/s, 121 Tflop/s, half of it reached), 0.5 ms of launches a step, logits written once and read twice."""
+"""A GPU as in the Pie paper, from its data sheet and not measured: Llama 3.2 1B in bf16 on an L4 (300 GB/s, 121 Tflop/s of which
+half is reached), 0.5 ms of launches a step, logits written once and read twice."""
 
-CPU = Cost(step=4.4e-3, row=3.1e-3, sampled=1.2e-3, key=1.0e-6)
+CPU = Cost(step=4.4e-3, row=1.5e-3, sampled=1.2e-3, context=0.0, key=2.0e-6)
 """SmolLM2 135M (Q4_1) on the ``cpu`` backend with two threads, as ``main`` below measured it."""
 
 
@@ -73,7 +84,8 @@ async def _decode(opened: Opened, streams: int, context: int, rounds: int) -> tu
         tokens = await asyncio.gather(*(s.next_token([t]) for s, t in zip(made, tokens, strict=True)))
         times.append(time.perf_counter() - start)
     space.close()
-    return Load(streams, streams, streams * (context + 1 + rounds // 2)), min(times)
+    keys = streams * (context + 1 + rounds // 2)
+    return Load(streams, streams, keys, keys), min(times)
 
 
 async def _prefill(opened: Opened, rows: int, start: int, rounds: int) -> tuple[Load, float]:
@@ -88,7 +100,7 @@ async def _prefill(opened: Opened, rows: int, start: int, rounds: int) -> tuple[
         await stream.next_token([number + 3, *range(9, rows + 8)])
         times.append(time.perf_counter() - begin)
         space.close()
-    return Load(rows, 1, rows * start + rows * (rows + 1) // 2), min(times)
+    return Load(rows, 1, start + rows, rows * start + rows * (rows + 1) // 2), min(times)
 
 
 async def measure(model: str, backend: str, rounds: int) -> list[tuple[Load, float]]:
@@ -108,15 +120,15 @@ def fit(measured: Iterable[tuple[Load, float]]) -> Cost:
     import numpy as np
 
     loads, seconds = zip(*measured, strict=True)
-    factors = np.array([[1, load.rows, load.sampled, load.keys] for load in loads], float)
+    factors = np.array([[1, *astuple(load)] for load in loads], float)
     times = np.array(seconds)
-    kept = list(range(4))
+    kept = list(range(5))
     while True:
         best, *_ = np.linalg.lstsq(factors[:, kept] / times[:, None], np.ones(len(times)), rcond=None)
         if min(best) >= 0:
             break
         del kept[int(np.argmin(best))]
-    found = [0.0] * 4
+    found = [0.0] * 5
     for index, value in zip(kept, best, strict=True):
         found[index] = float(value)
     return Cost(*found)

@@ -29,6 +29,8 @@ class Limits:
     """Whether its kernels read weights in this encoding."""
     kv_dtype: DType
     """What it prefers to keep keys and values in."""
+    batch_invariant: bool = False
+    """A row's bits are the same alone and beside others: what ``deterministic`` asks for."""
     software: bool = False
     """A software implementation of a GPU API: used only when asked for or when nothing else is there."""
 
@@ -117,5 +119,7 @@ class Finding:
     reason: str = ""
     """Why it can't be used here; empty when it can."""
     remedy: str = ""
+    batch_invariant: bool = False
+    """A row's bits are the same alone and beside others: what ``deterministic`` asks for."""
     software: bool = False
     """All its devices are software implementations."""

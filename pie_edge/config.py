@@ -26,9 +26,6 @@ NOT_SETTINGS = {"PIE_EDGE_CONFIG", "PIE_EDGE_HOME", "PIE_EDGE_CACHE", "PIE_EDGE_
 """Variables with our prefix that say where things lie or how much is told, and are no settings."""
 TEST_PREFIX = "PIE_EDGE_TEST_"
 
-FIXED = "Fixed in this version."
-"""Said of settings that nothing reads yet: a value that would be ignored is refused."""
-
 
 def _setting(default: Any, kind: Kind, doc: str) -> Any:
     return field(default=default, metadata={"kind": kind, "doc": doc})
@@ -66,10 +63,16 @@ class Settings:
     )
     kv_memory: int = _setting(0, size(0, 2**50), "Memory of the KV pages; 0 sizes it from the model and what is free.")
     page_size: int = _setting(16, one_of(8, 16, 32), "Tokens in a KV page.")
-    top_k: int = _setting(256, one_of(256), f"Candidates in a next-token distribution. {FIXED}")
-    speculation_depth: int = _setting(1, one_of(1), f"Passes prepared ahead of an inferlet. {FIXED}")
+    park_memory: int = _setting(
+        2**30, size(0, 2**50), "Host memory for the KV pages of waiting inferlets; what it can't hold goes to disk."
+    )
+    top_k: int = _setting(256, whole(1, 4096), "Candidates in a next-token distribution.")
+    speculation_depth: int = _setting(1, one_of(0, 1), "Passes prepared ahead of an inferlet; 0 is none.")
+    deterministic: bool = _setting(
+        False, flag(), "Only what computes the same bits alone and in a batch; a backend that can't is refused."
+    )
     max_instances: int = _setting(1000, whole(1, 100_000), "Inferlets alive at once; one more is refused.")
-    eviction: str = _setting("lru", one_of("lru"), f"Which cached KV pages go first when pages run out. {FIXED}")
+    eviction: str = _setting("lru", one_of("lru"), "Which cached KV pages go first when pages run out.")
     limits: InstanceLimits = field(default_factory=InstanceLimits)
 
 

@@ -13,11 +13,12 @@ from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.errors import TemplateError, TokenizerError
+from pie_edge.errors import BackendUnavailable, TemplateError, TokenizerError
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
 from pie_edge.model.spec import Spec
 from pie_edge.paths import cache_folder
+from pie_edge.spill import FileSpill
 from pie_edge.tokenizer import Tokenizer
 from pie_edge.tokenizer.template import ChatTemplate
 from pie_edge.tokenizer.turns import Turns
@@ -132,6 +133,11 @@ async def _open_engine(
         choice, threads=settings.threads, memory=settings.memory, exact=settings.exact, cache_dir=cache_folder()
     )
     try:
+        if settings.deterministic and not opened.limits.batch_invariant:
+            raise BackendUnavailable(
+                f"deterministic is set, and {choice.backend} computes a row differently beside others; "
+                "use --backend cpu, or leave it off"
+            )
         supports = opened.limits.supports
         sources = {w.name: file_weight(checkpoint.tensors[w.source], supports) for w in family.weights(spec)}
         weights = {weight: (source.target, source) for weight, source in sources.items()}
@@ -144,8 +150,14 @@ async def _open_engine(
             licence=str(checkpoint.config.get("general.license", "")),
             description=str(checkpoint.config.get("general.name", "")),
         )
-        chosen = DeviceSettings(page_size=settings.page_size, kv_memory=settings.kv_memory)
-        return await Engine.open(facts, spec, family, weights, opened, chosen, progress)
+        chosen = DeviceSettings(
+            page_size=settings.page_size,
+            kv_memory=settings.kv_memory,
+            park_memory=settings.park_memory,
+            speculation_depth=settings.speculation_depth,
+        )
+        spill = FileSpill(cache_folder() / "parked")
+        return await Engine.open(facts, spec, family, weights, opened, chosen, progress, spill)
     except BaseException:
         await opened.close()
         raise

@@ -130,6 +130,7 @@ class Engine:
         await asyncio.gather(self._running, return_exceptions=True)
         for work in list(self._queues):
             self._end(work, InferletCancelled(f"{work.space.name}: the engine was closed"))
+        self.parking.close()
         await self._device.close()
 
     def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]:
@@ -228,6 +229,7 @@ class Engine:
             except Exception as error:
                 # An engine that stopped would hang every caller: they hear of it, and the next call is served.
                 self._flights.clear()
+                self._pace = Pace()
                 for work in list(self._prepared):
                     self._unwanted(work)
                 for work in list(self._queues):
@@ -271,7 +273,7 @@ class Engine:
                 work.done = work.adopted = self.residency.adopt(work)
                 work.space.usage.cached_tokens += work.adopted
         admitted = self.residency.admitted(heads)
-        slices = pick([*admitted, *self._prepared], self._budget, self.pool.page_size)
+        slices = pick([*admitted, *self._prepared], self._pace.budget(self._budget), self.pool.page_size)
         ready, copies, moves = self._claim(slices)
         for part in ready:
             part.work.flying = True

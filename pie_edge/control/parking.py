@@ -15,6 +15,9 @@ class Spill(Protocol):
 
     def drop(self, handle: int) -> None: ...
 
+    def close(self) -> None:
+        """Let go of everything."""
+
 
 class Parking:
     """``limit`` bytes in memory; the longest parked content is spilled first."""
@@ -53,3 +56,8 @@ class Parking:
             self._spill.drop(handle)
         elif handle in self._contents:
             self.nbytes -= len(self._contents.pop(handle))
+
+    def close(self) -> None:
+        self._contents.clear()
+        if self._spill is not None:
+            self._spill.close()

@@ -63,6 +63,9 @@ class DictSpill:
     def drop(self, handle: int) -> None:
         del self.contents[handle]
 
+    def close(self) -> None:
+        self.contents.clear()
+
 
 async def next_token(space: Space, context: int, tokens: list[int], start: int) -> int:
     call = ForwardCall(context, tuple(tokens), start, start + len(tokens), (len(tokens) - 1,), ARGMAX)

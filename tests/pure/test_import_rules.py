@@ -33,10 +33,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "config": frozenset({"config_values", "backend_choice"}),
     "backend_choice": frozenset({"backend"}),
     "paths": frozenset(),
+    "spill": frozenset(),
     "resources": frozenset(),
     "runtime": frozenset(
         {"backend", "backend_choice", "config", "control", "grammar", "host", "model", "paths", "program", "resources"}
-        | {"sampling", "tokenizer", "weights"}
+        | {"sampling", "spill", "tokenizer", "weights"}
     ),
     "cli": ANYTHING,
 }

@@ -99,8 +99,8 @@ def test_a_context_goes_on_where_it_was_saved(host: Keeping) -> None:
         context = Context()
         context.fill_user("x")
         await context.generate_until(max_tokens=2)
-        await snapshots.save(context, "mine")
-        again = await snapshots.load("mine")
+        await context.save("mine")
+        again = await Context.load("mine")
         tokens = again.tokens
         await again.generate_until(max_tokens=1)
         again.fill_user("y")
@@ -118,7 +118,7 @@ def test_what_was_not_forwarded_yet_is_before_it_is_kept(host: Keeping) -> None:
     async def main() -> None:
         context = Context()
         context.fill([5, 6, 7])
-        await snapshots.save(context, "mine")
+        await context.save("mine")
 
     in_loop(main())
     assert [line for line in host.log if "-" in line or "save" in line] == ["forward 1 0-3", "save 1 3"]
@@ -127,7 +127,7 @@ def test_what_was_not_forwarded_yet_is_before_it_is_kept(host: Keeping) -> None:
 def test_names_are_listed_and_deleted(host: Keeping) -> None:
     async def main() -> None:
         for name in ("b", "a"):
-            await snapshots.save(Context(), name)
+            await Context().save(name)
 
     in_loop(main())
     assert snapshots.names() == ["a", "b"]
@@ -139,9 +139,9 @@ def test_names_are_listed_and_deleted(host: Keeping) -> None:
 def test_a_name_that_is_none_is_refused(host: Keeping, name: Any) -> None:
     async def main() -> None:
         with pytest.raises(UsageError, match="can't name a snapshot"):
-            await snapshots.save(Context(), name)
+            await Context().save(name)
         with pytest.raises(UsageError, match="can't name a snapshot"):
-            await snapshots.load(name)
+            await Context.load(name)
 
     in_loop(main())
 
@@ -151,6 +151,6 @@ def test_a_snapshot_of_another_version_is_refused(host: Keeping) -> None:
 
     async def main() -> None:
         with pytest.raises(ResourceError, match="another version of the SDK"):
-            await snapshots.load("old")
+            await Context.load("old")
 
     in_loop(main())

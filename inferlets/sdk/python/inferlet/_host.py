@@ -7,139 +7,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from inferlet.errors import PieError
-
-Elements = tuple[str, list[Any]]
-"""``("floats" | "signed" | "unsigned" | "bools", values)``, in row-major order."""
-
-
-@dataclass(slots=True)
-class Tensor:
-    """A value from the device; a scalar has no dimensions."""
-
-    shape: list[int]
-    elements: list[Any]
-
-
-@dataclass(slots=True)
-class Forward:
-    """A forward pass, ready to go."""
-
-    context: WorkingSetHandle
-    tokens: list[int]
-    start: int
-    end: int
-    rows: list[int]
-    epilogue: str | None
-    parameters: list[Elements]
-
-
-@dataclass(slots=True)
-class Receive:
-    """The client's next message."""
-
-
-@dataclass(slots=True)
-class Synchronize:
-    """All that a queue has by now is done. The outcome is None."""
-
-    queue: int
-
-
-@dataclass(slots=True)
-class NextDistribution:
-    """The outcome is a ``Candidates``."""
-
-    embed: int
-
-
-@dataclass(slots=True)
-class Message:
-    """The next one of a subscription."""
-
-    subscription: int
-
-
-@dataclass(slots=True)
-class Fetch:
-    """An HTTP request; ``timeout`` in nanoseconds. The outcome is a ``Response``."""
-
-    method: str
-    url: str
-    headers: list[tuple[str, str]]
-    body: bytes
-    timeout: int | None
-    redirects: int
-
-
-@dataclass(slots=True)
-class ChildResult:
-    """The outcome is the result as JSON."""
-
-    child: int
-
-
-@dataclass(slots=True)
-class ChildMessage:
-    """The next one that a child sent; None once it has ended and all were taken."""
-
-    child: int
-
-
-@dataclass(slots=True)
-class SaveSnapshot:
-    """Keep the first ``length`` tokens of a context under a name, in place of what had it. The outcome is an empty text."""
-
-    context: WorkingSetHandle
-    name: str
-    length: int
-    note: str
-    """The SDK's own, given back as it is."""
-
-
-@dataclass(slots=True)
-class LoadSnapshot:
-    """Fill an empty context with what was kept under a name. The outcome is the note."""
-
-    context: WorkingSetHandle
-    name: str
-
-
-Request = (
-    Forward
-    | Receive
-    | Synchronize
-    | NextDistribution
-    | Message
-    | Fetch
-    | ChildResult
-    | ChildMessage
-    | SaveSnapshot
-    | LoadSnapshot
+from inferlet._requests import (
+    Candidates,
+    ChildMessage,
+    ChildResult,
+    Elements,
+    Fetch,
+    Forward,
+    LoadSnapshot,
+    Message,
+    NextDistribution,
+    Outcome,
+    Receive,
+    Request,
+    Response,
+    SaveSnapshot,
+    Synchronize,
+    Tensor,
+    WorkingSetHandle,
 )
 
-
-@dataclass(slots=True)
-class Candidates:
-    """The likeliest next tokens, likeliest first, and their probabilities."""
-
-    tokens: list[int]
-    probabilities: list[float]
-
-
-@dataclass(slots=True)
-class Response:
-    """An answer over HTTP; names of headers are in lower case."""
-
-    status: int
-    url: str
-    headers: list[tuple[str, str]]
-    body: bytes
-
-
-Outcome = list[Tensor] | str | Candidates | Response | PieError | None
+__all__ = [
+    "Candidates",
+    "ChildMessage",
+    "ChildResult",
+    "Description",
+    "Elements",
+    "Facts",
+    "Fetch",
+    "Forward",
+    "Host",
+    "LoadSnapshot",
+    "Message",
+    "NextDistribution",
+    "Outcome",
+    "Receive",
+    "Request",
+    "Response",
+    "SaveSnapshot",
+    "Synchronize",
+    "Tensor",
+    "WorkingSetHandle",
+    "host",
+    "install",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +89,6 @@ Slice = tuple[Sequence[int], int, int]
 class Decoder(Protocol):
     def push(self, tokens: list[int]) -> str: ...
     def flush(self) -> str: ...
-
-
-class WorkingSetHandle(Protocol):
-    id: int
-
-    def reserve(self, pages: int) -> None: ...
-    def capacity(self) -> int: ...
-    def fork(self, seed: int | None = None) -> WorkingSetHandle: ...
-    def discard(self, first_page: int, count: int) -> None: ...
-    def close(self) -> None: ...
 
 
 class QueueHandle(Protocol):

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from componentize_py_types import Err
-from wit_world.imports import chat, events, forward, model, runtime, session, types
+from wit_world.imports import chat, events, forward, model, runtime, session
 
-from inferlet._host import Elements, Facts, Forward, Outcome, Request, Tensor
-from inferlet.errors import PieError, from_code
+from inferlet._host import Facts, Outcome, Request
+from inferlet._wit_errors import checked
+from inferlet._wit_outside import Outside
+from inferlet._wit_pages import Pages
+from inferlet._wit_requests import outcome, submission
 
 _LEVELS = {level.name.lower(): level for level in runtime.Level}
 _STREAMS = {stream.name.lower(): stream for stream in runtime.Stream}
 _ROLES = {role.name.lower(): role for role in chat.Role}
-_ELEMENTS = {
-    "floats": types.Elements_Floats,
-    "signed": types.Elements_Signed,
-    "unsigned": types.Elements_Unsigned,
-    "bools": types.Elements_Bools,
-}
-_RECEIVE = events.Request_Receive()
-
-
-def _error(value: types.Error) -> PieError:
-    return from_code(value.code, value.message)
-
-
-def _checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The error of a WIT result as the exception it stands for."""
-
-    def call(*arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except Err as error:
-            raise _error(error.value) from None
-
-    return call
 
 
 class _Decoder:
     def __init__(self, special: bool, continued: bool) -> None:
         self._handle = model.Decoder(special, continued)
-        self.push = _checked(self._handle.push)
+        self.push = checked(self._handle.push)
         self.flush = self._handle.flush
 
 
@@ -50,60 +28,31 @@ class _WorkingSet:
     def __init__(self, handle: forward.WorkingSet) -> None:
         self.handle = handle
         self.id = handle.id()
-        self.reserve = _checked(handle.reserve)
-        self.capacity = _checked(handle.capacity)
-        self.discard = _checked(handle.discard)
+        self.reserve = checked(handle.reserve)
+        self.capacity = checked(handle.capacity)
+        self.discard = checked(handle.discard)
 
     def fork(self, seed: int | None = None) -> _WorkingSet:
-        return _WorkingSet(_checked(self.handle.fork)(seed))
+        return _WorkingSet(checked(self.handle.fork)(seed))
 
     def close(self) -> None:
         self.handle.__exit__(None, None, None)
 
 
-def _submission(ticket: int, request: Request) -> events.Submission:
-    if not isinstance(request, Forward):
-        return events.Submission(ticket, _RECEIVE)
-    call = forward.Call(
-        request.context.id,
-        request.tokens,
-        request.start,
-        request.end,
-        request.rows,
-        request.epilogue,
-        [_elements(parameter) for parameter in request.parameters],
-    )
-    return events.Submission(ticket, events.Request_Forward(call))
-
-
-def _elements(value: Elements) -> Any:
-    kind, values = value
-    return _ELEMENTS[kind](values)
-
-
-def _outcome(result: Any) -> Outcome:
-    value = result.value
-    if type(result) is Err:
-        return _error(value)
-    if type(value) is events.Value_Text:
-        return str(value.value)
-    return [Tensor(tensor.shape, tensor.elements.value) for tensor in value.value]
-
-
-class ComponentHost:
+class ComponentHost(Pages, Outside):
     version = staticmethod(runtime.version)
     instance_id = staticmethod(runtime.instance_id)
     seed = staticmethod(runtime.seed)
-    encode = staticmethod(_checked(model.encode))
-    decode = staticmethod(_checked(model.decode))
+    encode = staticmethod(checked(model.encode))
+    decode = staticmethod(checked(model.decode))
     decoder = _Decoder
     chat_available = staticmethod(chat.available)
     chat_prefix = staticmethod(chat.prefix)
-    chat_preamble = staticmethod(_checked(chat.preamble))
-    chat_cue = staticmethod(_checked(chat.cue))
-    chat_seal = staticmethod(_checked(chat.seal))
+    chat_preamble = staticmethod(checked(chat.preamble))
+    chat_cue = staticmethod(checked(chat.cue))
+    chat_seal = staticmethod(checked(chat.seal))
     chat_stop_tokens = staticmethod(chat.stop_tokens)
-    send = staticmethod(_checked(session.send))
+    send = staticmethod(checked(session.send))
 
     def print(self, stream: str, text: str) -> None:
         runtime.print(_STREAMS[stream], text)
@@ -120,12 +69,12 @@ class ComponentHost:
         return Facts(*(getattr(facts, name) for name in Facts.__slots__))
 
     def chat_turn(self, role: str, text: str) -> list[int]:
-        tokens: list[int] = _checked(chat.turn)(_ROLES[role], text)
+        tokens: list[int] = checked(chat.turn)(_ROLES[role], text)
         return tokens
 
     def create_working_set(self, tokens: int, seed: int | None = None) -> _WorkingSet:
-        return _WorkingSet(_checked(forward.WorkingSet.create)(tokens, seed))
+        return _WorkingSet(checked(forward.WorkingSet.create)(tokens, seed))
 
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
-        completions = events.wait([_submission(ticket, request) for ticket, request in submissions], timeout)
-        return [(completion.ticket, _outcome(completion.outcome)) for completion in completions]
+        completions = events.wait([submission(ticket, request) for ticket, request in submissions], timeout)
+        return [(completion.ticket, outcome(completion.outcome)) for completion in completions]

@@ -13,7 +13,7 @@ from enum import Enum
 from types import ModuleType, TracebackType
 from typing import Any
 
-from inferlet import chat, probes
+from inferlet import chat, probes, snapshots
 from inferlet import model as _model
 from inferlet._seeds import first_seed
 from inferlet._transcript import Transcript, check_tokens
@@ -235,6 +235,20 @@ class Context:
     async def likeliest(self, count: int = 10) -> list[tuple[int, float]]:
         """The likeliest next tokens with their log probabilities, likeliest first."""
         return await probes.likeliest(self.transcript, count)
+
+    # Keeping it.
+
+    async def save(self, name: str) -> None:
+        """Keeps it on disk under ``name``, in place of what had that name. ``snapshots`` has the names there are."""
+        await snapshots.save(self.transcript, name, {"turn": self.turn.name, "opened": self.opened})
+
+    @classmethod
+    async def load(cls, name: str, *, seed: int | None = None) -> Context:
+        """A context that goes on where the saved one was, with nothing to be forwarded again. Like any new one it draws numbers
+        of its own."""
+        transcript = Transcript(first_seed() if seed is None else seed)
+        state = await snapshots.load(transcript, name)
+        return cls.of(transcript, Turn[state["turn"]], opened=state["opened"])
 
     def close(self) -> None:
         """Gives the pages back."""

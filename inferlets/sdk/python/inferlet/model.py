@@ -5,7 +5,20 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-from inferlet._host import Facts, host
+from inferlet._host import Description, Facts, host
+from inferlet.errors import UsageError
+
+TRAITS = (
+    "allocate",
+    "forward",
+    "adapter",
+    "input-text",
+    "input-image",
+    "output-text",
+    "tokenize",
+    "introspective",
+)
+"""What a model may have: groups of functions of ``inferlet.traits``."""
 
 
 @functools.cache
@@ -43,6 +56,39 @@ def context_size() -> int:
 def page_size() -> int:
     """Tokens in a KV page."""
     return facts().page_size
+
+
+@functools.cache
+def vocabulary() -> list[bytes]:
+    """What each token spells, by its id: parts of a character are no valid UTF-8, control tokens have their names."""
+    spelled: list[bytes] = []
+    while len(spelled) < vocabulary_size():
+        lengths, data = host().vocabulary(len(spelled), 4096)
+        if not lengths:  # ids that the tokenizer doesn't know: a model may have more rows than tokens
+            spelled += [b""] * (vocabulary_size() - len(spelled))
+        start = 0
+        for length in lengths:
+            spelled.append(data[start : start + length])
+            start += length
+    return spelled
+
+
+def all() -> list[str]:
+    """The names of the models of this host."""
+    return host().list_models()
+
+
+def with_traits(*traits: str) -> list[str]:
+    """The names of those that have all of these traits."""
+    unknown = set(traits) - set(TRAITS)
+    if unknown:
+        raise UsageError(f"{', '.join(sorted(unknown))} is no trait; those are {', '.join(TRAITS)}")
+    return host().models_with_traits(traits)
+
+
+def get(name: str) -> Description:
+    """A model's name, traits, description, version, licence and prompt_template. Raises ModelNotFound."""
+    return host().describe_model(name)
 
 
 def encode(text: str, *, special: bool = False) -> list[int]:

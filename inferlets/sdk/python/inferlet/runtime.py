@@ -7,6 +7,9 @@ from typing import Any, Literal
 
 from inferlet import _program
 from inferlet._host import host
+from inferlet.children import Child, launch
+
+__all__ = ["Child", "Level", "arguments", "instance_id", "launch", "log", "reseed", "seed", "version"]
 
 Level = Literal["debug", "info", "warning", "error"]
 

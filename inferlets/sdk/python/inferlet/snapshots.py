@@ -1,41 +1,20 @@
 """Named snapshots of contexts, which survive a restart: what was forwarded needn't be forwarded again.
 
-The host keeps keys and values with the digest of the model they are of, and refuses them to any other.
+``Context.save`` and ``Context.load`` make and take them. The host keeps keys and values with the digest of the model they are
+of, and refuses them to any other.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from inferlet._host import host
-from inferlet._seeds import first_seed
 from inferlet._transcript import Transcript
-from inferlet.context import Context, Turn
 from inferlet.errors import ResourceError, UsageError
 
 _VERSION = 1
 _LONGEST_NAME = 128
-
-
-async def save(context: Context, name: str) -> None:
-    """Keeps the context under ``name``, in place of what had that name."""
-    _check(name)
-    state = {"version": _VERSION, "turn": context.turn.name, "opened": context.opened}
-    await context.transcript.save(name, lambda seen: json.dumps(state | {"seen": seen, "tokens": context.tokens}))
-
-
-async def load(name: str, *, seed: int | None = None) -> Context:
-    """A context that goes on where the saved one was. Like any new one it draws its own numbers."""
-    _check(name)
-    transcript = Transcript(first_seed() if seed is None else seed)
-    state = json.loads(await transcript.load(name))
-    if state.get("version") != _VERSION:
-        raise ResourceError(
-            f"the snapshot {name!r} was written by another version of the SDK (format {state.get('version')}, this one "
-            f"reads {_VERSION}); fill the context anew and save it again"
-        )
-    transcript.restore(state["tokens"], state["seen"])
-    return Context.of(transcript, Turn[state["turn"]], opened=state["opened"])
 
 
 def names() -> list[str]:
@@ -46,6 +25,26 @@ def names() -> list[str]:
 def delete(name: str) -> None:
     _check(name)
     host().delete_snapshot(name)
+
+
+async def save(transcript: Transcript, name: str, state: dict[str, Any]) -> None:
+    """With what else a context has to know; for ``Context.save``."""
+    _check(name)
+    kept = state | {"version": _VERSION, "tokens": transcript.tokens}
+    await transcript.save(name, lambda seen: json.dumps(kept | {"seen": seen}))
+
+
+async def load(transcript: Transcript, name: str) -> dict[str, Any]:
+    """Into an empty transcript, for ``Context.load``: what ``save`` was given."""
+    _check(name)
+    state: dict[str, Any] = json.loads(await transcript.load(name))
+    if state.get("version") != _VERSION:
+        raise ResourceError(
+            f"the snapshot {name!r} was written by another version of the SDK (format {state.get('version')}, this one "
+            f"reads {_VERSION}); fill the context anew and save it again"
+        )
+    transcript.restore(state["tokens"], state["seen"])
+    return state
 
 
 def _check(name: str) -> None:

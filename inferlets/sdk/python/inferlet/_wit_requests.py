@@ -1,0 +1,112 @@
+"""Requests and their outcomes, to and from the records of the WIT world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from componentize_py_types import Err
+from wit_world.imports import events, forward, http, types
+
+from inferlet._requests import (
+    Candidates,
+    ChildMessage,
+    ChildResult,
+    Elements,
+    Fetch,
+    Forward,
+    LoadSnapshot,
+    Message,
+    NextDistribution,
+    Outcome,
+    Receive,
+    Request,
+    Response,
+    SaveSnapshot,
+    Synchronize,
+    Tensor,
+)
+from inferlet._wit_errors import error
+
+_ELEMENTS = {
+    "floats": types.Elements_Floats,
+    "signed": types.Elements_Signed,
+    "unsigned": types.Elements_Unsigned,
+    "bools": types.Elements_Bools,
+}
+_RECEIVE = events.Request_Receive()
+_PIECE = 256 * 1024  # bytes of a body that one call reads
+
+
+def submission(ticket: int, request: Request) -> events.Submission:
+    return events.Submission(ticket, _CASES[type(request)](request))
+
+
+def outcome(result: Any) -> Outcome:
+    value = result.value
+    if type(result) is Err:
+        return error(value)
+    return _VALUES[type(value)](value)
+
+
+def _forward(request: Forward) -> Any:
+    call = forward.Call(
+        request.context.id,
+        request.tokens,
+        request.start,
+        request.end,
+        request.rows,
+        request.epilogue,
+        [_elements(parameter) for parameter in request.parameters],
+    )
+    return events.Request_Forward(call)
+
+
+def _elements(value: Elements) -> Any:
+    kind, values = value
+    return _ELEMENTS[kind](values)
+
+
+def _fetch(request: Fetch) -> Any:
+    return events.Request_Fetch(
+        http.Request(request.method, request.url, request.headers, request.body, request.timeout, request.redirects)
+    )
+
+
+def _save(request: SaveSnapshot) -> Any:
+    return events.Request_SaveSnapshot(
+        events.SnapshotSave(request.context.id, request.name, request.length, request.note)
+    )
+
+
+def _load(request: LoadSnapshot) -> Any:
+    return events.Request_LoadSnapshot(events.SnapshotLoad(request.context.id, request.name))
+
+
+def _response(value: events.Value_Response) -> Response:
+    """All of it, and then the host's copy goes."""
+    with value.value as response:
+        size = response.size()
+        body = b"".join(bytes(response.read(offset, _PIECE)) for offset in range(0, size, _PIECE))
+        return Response(response.status(), response.url(), list(response.headers()), body)
+
+
+_CASES: dict[type, Callable[[Any], Any]] = {
+    Forward: _forward,
+    Receive: lambda request: _RECEIVE,
+    Synchronize: lambda request: events.Request_Synchronize(request.queue),
+    NextDistribution: lambda request: events.Request_NextDistribution(request.embed),
+    Message: lambda request: events.Request_Message(request.subscription),
+    Fetch: _fetch,
+    ChildResult: lambda request: events.Request_ChildResult(request.child),
+    ChildMessage: lambda request: events.Request_ChildMessage(request.child),
+    SaveSnapshot: _save,
+    LoadSnapshot: _load,
+}
+_VALUES: dict[type, Callable[[Any], Outcome]] = {
+    events.Value_Nothing: lambda value: None,
+    events.Value_Tensors: lambda value: [Tensor(one.shape, one.elements.value) for one in value.value],
+    events.Value_Text: lambda value: str(value.value),
+    events.Value_Distribution: lambda value: Candidates(value.value.tokens, value.value.probabilities),
+    events.Value_Response: _response,
+}

@@ -1,0 +1,307 @@
+"""Level 1: the programming interface of the Pie paper (SOSP 2025), function by function.
+
+A program allocates KV pages and embeds, puts tokens into embeds, forwards them over pages, and reads what comes next from
+output embeds. Calls return at once, and those of one queue run in order; only ``get_next_dist`` and ``synchronize`` wait. What
+goes wrong later is raised by the next call on the queue, or by the await of what was to come of it.
+
+    kv, out = alloc_kvpage(tokens=100), alloc_emb(1)
+    prompt = tokenize("Hello,")
+    tokens = alloc_emb(len(prompt))
+    embed_txt(tokens, prompt, range(len(prompt)))
+    forward(kv[:0], tokens, kv[: len(prompt)], out)
+    best = (await get_next_dist(out)).max_index()
+
+A model's functions come in traits: ``available_traits`` says which it has; those of others raise Unsupported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from inferlet import _loop, model
+from inferlet._host import Candidates, NextDistribution, Synchronize, host
+from inferlet.errors import InvalidHandle, UsageError
+from inferlet.model import decode as detokenize
+from inferlet.model import encode as tokenize
+from inferlet.model import vocabulary as get_vocabs
+from inferlet.pages import Distribution, Embeds, KvPages
+
+__all__ = [
+    "Distribution",
+    "Embeds",
+    "KvPages",
+    "Queue",
+    "alloc_emb",
+    "alloc_kvpage",
+    "attention_mass",
+    "available_traits",
+    "copy_kvpage",
+    "create_queue",
+    "dealloc_emb",
+    "dealloc_kvpage",
+    "detokenize",
+    "embed_img",
+    "embed_txt",
+    "export_kvpage",
+    "forward",
+    "forward_with_adapter",
+    "forward_with_mask",
+    "get_next_dist",
+    "get_vocabs",
+    "import_kvpage",
+    "mask_kvpage",
+    "num_embs_needed",
+    "set_priority",
+    "synchronize",
+    "tokenize",
+    "withdraw_kvpage",
+]
+
+
+def available_traits() -> frozenset[str]:
+    """``allocate``, ``forward``, ``input-text``, …"""
+    return frozenset(model.get(model.name()).traits)
+
+
+# Queues.
+
+
+class Queue:
+    """Calls of one queue run in the order in which they are made; those of different queues side by side."""
+
+    def __init__(self) -> None:
+        self._handle = host().create_queue()
+        self.id = self._handle.id
+
+    def set_priority(self, priority: int) -> None:
+        """Of two queues with work to do, that of the higher priority goes first; 0 at the start."""
+        if not -(2**31) <= priority < 2**31:
+            raise UsageError(f"a priority of {priority} was given; it is a whole number of 32 bits")
+        self._handle.set_priority(priority)
+
+    async def synchronize(self) -> None:
+        """Waits until everything that was called on the queue is done. Raises what a call failed with."""
+        await _loop.current().submit(Synchronize(self.id))
+
+
+_default: Queue | None = None
+
+
+def create_queue() -> Queue:
+    return Queue()
+
+
+async def synchronize(queue: Queue | None = None) -> None:
+    """``queue.synchronize()``, of the queue that calls use which name none."""
+    await _queue(queue).synchronize()
+
+
+def set_priority(priority: int, queue: Queue | None = None) -> None:
+    _queue(queue).set_priority(priority)
+
+
+def _queue(given: Queue | None) -> Queue:
+    global _default
+    if given is not None:
+        return given
+    if _default is None:
+        _default = Queue()
+    return _default
+
+
+def _in_order() -> None:
+    """What was submitted before is on its way before a call that changes state."""
+    loop = _loop.running()
+    if loop is not None:
+        loop.flush()
+
+
+# Allocate.
+
+
+def alloc_kvpage(count: int | None = None, *, tokens: int | None = None) -> KvPages:
+    """``count`` KV pages, or as many as ``tokens`` tokens need. A page takes memory when it is first written."""
+    if (count is None) == (tokens is None):
+        raise UsageError("alloc_kvpage takes a number of pages, or tokens=, and not both")
+    if count is None:
+        count = -(-(tokens or 0) // model.page_size())
+    return KvPages.whole(host().alloc_kv_pages(_unsigned(count, "pages")))
+
+
+def dealloc_kvpage(kv: KvPages) -> None:
+    """Gives whole pages back; passes that name them go on. Raises InvalidHandle, having freed none, for one that isn't held."""
+    _in_order()
+    host().free_kv_pages(kv.pages)
+
+
+def alloc_emb(count: int = 1) -> Embeds:
+    return Embeds(host().alloc_embeds(_unsigned(count, "embeds")))
+
+
+def dealloc_emb(embeds: Embeds) -> None:
+    _in_order()
+    host().free_embeds(embeds.ids)
+
+
+def copy_kvpage(source: KvPages, target: KvPages, *, queue: Queue | None = None) -> None:
+    """Copies keys and values token by token, after what the queue has before it. The two are equally long."""
+    if len(source) != len(target):
+        raise InvalidHandle(f"{len(source)} tokens were to be copied to {len(target)} places; the two must be equal")
+    _in_order()
+    done = 0
+    for pages, first, last in source.parts:
+        for other in target[done : done + last - first].parts:
+            length = other[2] - other[1]
+            host().copy_kv(_queue(queue).id, (pages, first, first + length), other)
+            first += length
+            done += length
+
+
+def export_kvpage(kv: KvPages, name: str) -> None:
+    """Shares whole pages, as they are now, with every instance of this host that knows the name. They outlive this one.
+
+    Raises InvalidHandle if the name is taken, or a pass still names one of the pages: synchronize first.
+    """
+    _in_order()
+    host().export_kv_pages(kv.pages, name)
+
+
+def import_kvpage(name: str) -> KvPages:
+    """Pages of one's own with the exported content; who writes one gets a copy. Raises InvalidHandle for an unknown name."""
+    return KvPages.whole(host().import_kv_pages(name))
+
+
+def withdraw_kvpage(name: str) -> None:
+    """Ends an export. Those who imported it keep their pages."""
+    host().withdraw_kv_pages(name)
+
+
+# Forward.
+
+
+def forward(
+    context: KvPages,
+    inputs: Embeds,
+    writes: KvPages,
+    outputs: Embeds | None = None,
+    *,
+    mask: Sequence[Sequence[bool]] | None = None,
+    queue: Queue | None = None,
+) -> None:
+    """Forwards the tokens in ``inputs``, which see ``context`` and of one another those before; their keys and values go to
+    ``writes``, one place each, and the last of them fill ``outputs``. A ``mask`` has a row for each input, which says of each
+    token of ``context``, then of ``writes``, whether the input may see it."""
+    _in_order()
+    host().forward_pages(_queue(queue).id, *_call(context, inputs, writes, outputs, mask))
+
+
+def forward_with_mask(
+    context: KvPages,
+    inputs: Embeds,
+    writes: KvPages,
+    outputs: Embeds | None,
+    mask: Sequence[Sequence[bool]],
+    *,
+    queue: Queue | None = None,
+) -> None:
+    """``forward`` with its mask."""
+    forward(context, inputs, writes, outputs, mask=mask, queue=queue)
+
+
+def forward_with_adapter(
+    adapter: str,
+    context: KvPages,
+    inputs: Embeds,
+    writes: KvPages,
+    outputs: Embeds | None = None,
+    *,
+    mask: Sequence[Sequence[bool]] | None = None,
+    queue: Queue | None = None,
+) -> None:
+    """As ``forward``, through an adapter. Raises Unsupported where the model has no trait ``adapter``."""
+    _in_order()
+    host().forward_with_adapter(_queue(queue).id, adapter, *_call(context, inputs, writes, outputs, mask))
+
+
+def mask_kvpage(kv: KvPages, hidden: Sequence[bool], *, queue: Queue | None = None) -> None:
+    """Hides (True) or shows each token of whole pages from later passes of the queue. Others who share the pages' content see
+    it as before."""
+    pages, size = kv.pages, model.page_size()
+    if len(hidden) != len(kv):
+        raise InvalidHandle(f"{len(hidden)} values were given for {len(kv)} tokens to hide or show; give one for each")
+    _in_order()
+    for index, page in enumerate(pages):
+        own = [bool(one) for one in hidden[index * size : (index + 1) * size]]
+        host().mask_kv_page(_queue(queue).id, page, own)
+
+
+def _call(
+    context: KvPages,
+    inputs: Embeds,
+    writes: KvPages,
+    outputs: Embeds | None,
+    mask: Sequence[Sequence[bool]] | None,
+) -> tuple[
+    Sequence[tuple[Sequence[int], int, int]],
+    Sequence[int],
+    Sequence[tuple[Sequence[int], int, int]],
+    Sequence[int],
+    list[bool] | None,
+]:
+    flat = None
+    if mask is not None:
+        width = len(context) + len(writes)
+        if len(mask) != len(inputs) or any(len(row) != width for row in mask):
+            shape = sorted({len(row) for row in mask})
+            raise InvalidHandle(
+                f"a mask of {len(mask)} rows of {shape} was given; {len(inputs)} inputs that see {width} tokens need "
+                f"{len(inputs)} rows of {width}"
+            )
+        flat = [bool(one) for row in mask for one in row]
+    return context.parts, inputs.ids, writes.parts, () if outputs is None else outputs.ids, flat
+
+
+# InputText, InputImage, OutputText, Introspective.
+
+
+def embed_txt(embeds: Embeds, tokens: Sequence[int], positions: Iterable[int]) -> None:
+    """Puts a token and its position into each embed. It costs nothing by itself."""
+    _in_order()
+    chosen = [_unsigned(token, "as a token") for token in tokens]
+    host().embed_text(embeds.ids, chosen, [_unsigned(one, "as a position") for one in positions])
+
+
+def embed_img(embeds: Embeds, image: bytes, position: int) -> None:
+    """Puts an encoded image into embeds, from ``position`` on. Raises Unsupported where the model has no trait ``input-image``."""
+    _in_order()
+    host().embed_image(embeds.ids, image, _unsigned(position, "as a position"))
+
+
+def num_embs_needed(width: int, height: int) -> int:
+    """How many embeds an image of this size, in pixels, takes. Raises Unsupported as ``embed_img``."""
+    return host().image_embeds(_unsigned(width, "pixels"), _unsigned(height, "pixels"))
+
+
+async def get_next_dist(embed: Embeds) -> Distribution:
+    """What comes next after the token whose pass filled this one embed. Raises what the pass failed with."""
+    found: Candidates = await _loop.current().submit(NextDistribution(_one(embed)))
+    return Distribution(found.tokens, found.probabilities)
+
+
+def attention_mass(output: Embeds, layers: Sequence[int]) -> list[float]:
+    """How much of the attention of an output's token, in these layers, went to each page of its pass. Raises Unsupported where
+    the model has no trait ``introspective``."""
+    _in_order()
+    return host().attention_mass(_one(output), [_unsigned(layer, "as a layer") for layer in layers])
+
+
+def _one(embed: Embeds) -> int:
+    if len(embed) != 1:
+        raise UsageError(f"{embed!r} was given where one embed is wanted; choose one: embeds[0]")
+    return embed.ids[0]
+
+
+def _unsigned(value: int, what: str) -> int:
+    if not 0 <= value < 2**32:
+        raise InvalidHandle(f"{value} was given {what}; it is a whole number from 0 to {2**32 - 1}")
+    return int(value)
