@@ -13,16 +13,19 @@ Selection = tuple[list[Work], Budget]
 
 @dataclass(frozen=True)
 class WorkConserving:
-    """As the engine decides: at once when the device is idle, and one step always ready behind the running one."""
+    """As the engine decides: at once when the device is idle, and one step always ready behind the running one; a prompt
+    beside decodes in chunks that the pace chooses, or of ``chunk`` rows."""
 
-    budget: Budget = BUDGET
     ahead: bool = False
+    chunk: int | None = None
 
     def hold(self, sim: Simulation) -> float | None:
         return sim.pace.hold(len(sim.asking), len(sim.alive), sim.now)
 
     def select(self, sim: Simulation, heads: list[Work]) -> Selection:
-        return heads, self.budget
+        if self.chunk is None:
+            return heads, sim.pace.budget(BUDGET)
+        return heads, replace(BUDGET, shared_rows=self.chunk, decoding=sim.pace.decoding > 0)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pie_edge.errors import OutOfMemory
 from pie_edge.model.spec import Cache, Family, Spec
 from pie_edge.program.encodings import Encoding, encoded_bytes
 from pie_edge.program.expand import expand
-from pie_edge.program.ops import Program, Role
+from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import Bucket, StepLayout
 from pie_edge.program.trace import copy_program
 

@@ -16,6 +16,8 @@ from pie_edge.control.pages import UNMAPPED, PagePool, WorkingSet
 
 Key = bytes
 ROOT: Key = b""
+REMEMBERED = 65536
+"""Evicted pages whose keys are kept, to tell what has to be computed again."""
 
 
 def chain(parent: Key, tokens: Sequence[int]) -> Key:
@@ -28,6 +30,7 @@ class PrefixIndex:
 
     def __init__(self, pool: PagePool) -> None:
         self.evictions = 0
+        self._evicted: OrderedDict[Key, None] = OrderedDict()
         self._pool = pool
         self._pages: OrderedDict[Key, int] = OrderedDict()
         self._names: dict[int, Key] = {}
@@ -58,6 +61,18 @@ class PrefixIndex:
         self._touch(keys)
         return [self._pages[used] for used in keys]
 
+    def forgotten(self, context: WorkingSet, tokens: Sequence[int]) -> int:
+        """How many of the whole pages that ``match`` was asked for had been here before, and were evicted lately."""
+        size = self._pool.page_size
+        if not self._evicted or not context.plain or len(context.history) % size:
+            return 0
+        key = self._keys(context)[-1] if context.history else ROOT
+        count = 0
+        for first in range(0, len(tokens) - size + 1, size):
+            key = chain(key, tokens[first : first + size])
+            count += key in self._evicted
+        return count
+
     def insert(self, context: WorkingSet) -> None:
         """Remember the context's pages that hold its history whole."""
         if not context.plain or len(context.keys) == len(context.history) // self._pool.page_size:
@@ -66,6 +81,7 @@ class PrefixIndex:
         for key, entry in zip(keys, context.entries, strict=False):
             if key not in self._pages and entry.page != UNMAPPED:
                 self._pages[key] = entry.page
+                self._evicted.pop(key, None)
                 self._names[entry.page] = key
                 self._pool.hold([entry.page])
         self._touch(keys)
@@ -76,6 +92,9 @@ class PrefixIndex:
         for key in idle[:count]:
             self.remove(self._pages[key])
             self.evictions += 1
+            self._evicted[key] = None
+        while len(self._evicted) > REMEMBERED:
+            self._evicted.popitem(last=False)
 
     def others(self, page: int) -> int:
         """How many hold the page beside the index."""

@@ -66,6 +66,7 @@ class Residency:
             return 0
         # The rows to be read out must be computed, and at least one row is.
         limit = min(work.unsplittable_from, len(work.tokens) - 1)
+        work.space.usage.recomputed_tokens += self.index.forgotten(context, work.tokens[:limit]) * size
         pages = self.index.match(context, work.tokens[:limit])
         entries = work.placement.entries[start // size : start // size + len(pages)]
         if not pages or any(entry.written or entry.parked is not None for entry in entries):

@@ -29,7 +29,10 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """A part of a page's bytes: its share of a state of ``shape``, whose first axis is the pages. ``dtype`` is f16, f32 or u32."""
+    """A part of a page's bytes: its share of a state of ``shape``, whose first axis is the pages.
+
+    ``dtype`` is f16, f32 or u32.
+    """
 
     name: str
     dtype: str

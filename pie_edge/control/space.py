@@ -22,6 +22,10 @@ class Usage:
     read_rows: int = 0
     cached_tokens: int = 0
     """Tokens that a shared prefix saved it from forwarding."""
+    recomputed_tokens: int = 0
+    """Tokens it forwarded again: a shared prefix had held them, and was evicted."""
+    evicted_pages: int = 0
+    """Pages of shared prefixes that were dropped to make room for it."""
     parked_pages: int = 0
     """Pages of it that went to host memory while it waited."""
     restored_pages: int = 0

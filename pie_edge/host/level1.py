@@ -137,7 +137,7 @@ class Level1:
         for pages, first, last in slices:
             if not first <= last <= len(pages) * size:
                 raise InvalidHandle(
-                    f"{self._space.name} names tokens {first}…{last} of {len(pages)} KV pages of {size}; there are {len(pages) * size}"
+                    f"{self._space.name} names tokens {first}…{last} of {len(pages)} KV pages of {size} tokens each"
                 )
             for index in range(first // size, -(-last // size)):
                 start = index * size
@@ -150,7 +150,8 @@ class Level1:
         width = sum(part.last - part.first for part in parts)
         if len(mask) != inputs * width:
             raise InvalidHandle(
-                f"{self._space.name} gave a mask of {len(mask)} values; {inputs} inputs that see {width} tokens need {inputs * width}"
+                f"{self._space.name} gave a mask of {len(mask)} values; {inputs} inputs that see {width} tokens need "
+                f"{inputs * width}"
             )
         return [mask[start : start + width] for start in range(0, len(mask), width)] if width else []
 

@@ -1,4 +1,4 @@
-"""What an inferlet can wait for: for each case of the WIT variant ``request``, how it begins, and which ``value`` its result is."""
+"""What an inferlet can wait for: of each case of the WIT variant ``request``, how it begins, and which ``value`` it gives."""
 
 from __future__ import annotations
 

@@ -98,8 +98,8 @@ class Snapshots:
         used = sum(file.stat().st_size for file in others)
         if len(others) >= MOST_SNAPSHOTS or used + len(data) > self._capacity:
             raise ResourceError(
-                f"{who} saves a snapshot of {len(data):,} bytes; there are {len(others)} of {used:,} in {self._folder}, and room for "
-                f"{MOST_SNAPSHOTS} of {self._capacity:,} in all. Delete some"
+                f"{who} saves a snapshot of {len(data):,} bytes; {self._folder} has {len(others)} of {used:,} bytes, and "
+                f"room for {MOST_SNAPSHOTS} of {self._capacity:,}. Delete some"
             )
         try:
             write_whole(path, data)

@@ -26,6 +26,8 @@ def reader(kind: Any) -> Reader:
             return _list_reader(kind.element)
         case wit.RecordType():
             return _record_reader([reader(field) for _, field in kind.fields])
+        case wit.TupleType():
+            return _tuple_reader([reader(item) for item in kind.elements])
         case wit.OptionType():
             return _option_reader(reader(kind.payload))
         case wit.VariantType():
@@ -77,6 +79,14 @@ def _record_reader(fields: Sequence[Reader]) -> Reader:
         return tuple([reader(context, words[i], words[i + 1], words[i + 2]) for reader, i in indexed])
 
     return read_record
+
+
+def _tuple_reader(items: Sequence[Reader]) -> Reader:
+    def read_tuple(context: int, size: int, data: int, _: int) -> tuple[Any, ...]:
+        words = VALUE.iter_unpack(ctypes.string_at(data, SIZE * len(items)))
+        return tuple([item(context, a, b, c) for item, (_, a, b, c) in zip(items, words, strict=True)])
+
+    return read_tuple
 
 
 def _option_reader(payload: Reader) -> Reader:

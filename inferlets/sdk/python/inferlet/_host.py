@@ -47,6 +47,7 @@ __all__ = [
     "Request",
     "Response",
     "SaveSnapshot",
+    "Slice",
     "Synchronize",
     "Tensor",
     "WorkingSetHandle",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wit_world.imports import (
@@ -22,6 +22,12 @@ from inferlet._wit_errors import checked
 _TRAITS = {one.name.lower().replace("_", "-"): one for one in models.Trait}
 
 
+def _listed(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As ``checked``, of a function that takes lists: the bindings accept no other sequence."""
+    call = checked(function)
+    return lambda *arguments: call(*(list(one) if isinstance(one, tuple) else one for one in arguments))
+
+
 class _Queue:
     def __init__(self) -> None:
         self._handle = checked(queues.Queue.create)()
@@ -38,17 +44,17 @@ class Pages:
     list_models = staticmethod(models.all)
     create_queue = _Queue
     alloc_kv_pages = staticmethod(checked(allocate.alloc_kv_pages))
-    free_kv_pages = staticmethod(checked(allocate.free_kv_pages))
-    export_kv_pages = staticmethod(checked(allocate.export_kv_pages))
+    free_kv_pages = staticmethod(_listed(allocate.free_kv_pages))
+    export_kv_pages = staticmethod(_listed(allocate.export_kv_pages))
     import_kv_pages = staticmethod(checked(allocate.import_kv_pages))
     withdraw_kv_pages = staticmethod(checked(allocate.withdraw_kv_pages))
     alloc_embeds = staticmethod(checked(allocate.alloc_embeds))
-    free_embeds = staticmethod(checked(allocate.free_embeds))
-    mask_kv_page = staticmethod(checked(forward_pages.mask_kv_page))
-    embed_text = staticmethod(checked(input_text.embed_text))
-    embed_image = staticmethod(checked(input_image.embed_image))
+    free_embeds = staticmethod(_listed(allocate.free_embeds))
+    mask_kv_page = staticmethod(_listed(forward_pages.mask_kv_page))
+    embed_text = staticmethod(_listed(input_text.embed_text))
+    embed_image = staticmethod(_listed(input_image.embed_image))
     image_embeds = staticmethod(checked(input_image.image_embeds))
-    attention_mass = staticmethod(checked(introspective.attention_mass))
+    attention_mass = staticmethod(_listed(introspective.attention_mass))
 
     def models_with_traits(self, traits: Sequence[str]) -> list[str]:
         return models.with_traits([_TRAITS[trait] for trait in traits])

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from inferlet import _loop, model
-from inferlet._host import Candidates, NextDistribution, Synchronize, host
+from inferlet._host import Candidates, NextDistribution, Slice, Synchronize, host
 from inferlet.errors import InvalidHandle, UsageError
 from inferlet.model import decode as detokenize
 from inferlet.model import encode as tokenize
@@ -241,13 +241,7 @@ def _call(
     writes: KvPages,
     outputs: Embeds | None,
     mask: Sequence[Sequence[bool]] | None,
-) -> tuple[
-    Sequence[tuple[Sequence[int], int, int]],
-    Sequence[int],
-    Sequence[tuple[Sequence[int], int, int]],
-    Sequence[int],
-    list[bool] | None,
-]:
+) -> tuple[Sequence[Slice], Sequence[int], Sequence[Slice], Sequence[int], list[bool] | None]:
     flat = None
     if mask is not None:
         width = len(context) + len(writes)
@@ -272,7 +266,7 @@ def embed_txt(embeds: Embeds, tokens: Sequence[int], positions: Iterable[int]) -
 
 
 def embed_img(embeds: Embeds, image: bytes, position: int) -> None:
-    """Puts an encoded image into embeds, from ``position`` on. Raises Unsupported where the model has no trait ``input-image``."""
+    """Puts an encoded image into embeds, from ``position`` on. Raises Unsupported where the model lacks the trait."""
     _in_order()
     host().embed_image(embeds.ids, image, _unsigned(position, "as a position"))
 
