@@ -76,7 +76,10 @@ def measure(model: str, path: Path, backend: str, threads: int, rounds: int) -> 
                 sides[name] = stack.enter_context(Process(name, worker(name, path, backend, threads)))
             except PeerMissingError as error:
                 print(f"{name} is not here, only ours is measured: {error}", file=sys.stderr)
-        results = [Result(model, work.title, _turns(sides, work, ids, rounds)) for work in WORKLOADS]
+        results = []
+        for work in WORKLOADS:
+            results.append(Result(model, work.title, _turns(sides, work, ids, rounds)))
+            print(" | ".join(results[-1].row()), file=sys.stderr)
         notes = [f"{name}: {side.description}; {side.memory / 1e6:.0f} MB resident" for name, side in sides.items()]
         return results, notes
 

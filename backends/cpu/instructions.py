@@ -63,7 +63,9 @@ def meetings(instructions: Sequence[Instruction], spans: Mapping[str, Span]) -> 
     for instruction in instructions:
         reads = [spans[name] for name in instruction.reads]
         writes = [spans[name] for name in instruction.writes]
-        meet = any(a.meets(b) for a in written for b in (*reads, *writes)) or any(a.meets(b) for a in read for b in writes)
+        meet = any(a.meets(b) for a in written for b in (*reads, *writes)) or any(
+            a.meets(b) for a in read for b in writes
+        )
         if meet:
             read, written = [], []
         read += reads
@@ -72,9 +74,7 @@ def meetings(instructions: Sequence[Instruction], spans: Mapping[str, Span]) -> 
     return found
 
 
-def encode(
-    instructions: Sequence[Instruction], spans: Mapping[str, Span], scratch: int, scratch_stride: int
-) -> bytes:
+def encode(instructions: Sequence[Instruction], spans: Mapping[str, Span], scratch: int, scratch_stride: int) -> bytes:
     """The program as it lies in memory. ``scratch`` is the first thread's working memory."""
     parts = [struct.pack("<III116x", len(instructions), scratch, scratch_stride)]
     for instruction, meet in zip(instructions, meetings(instructions, spans), strict=True):

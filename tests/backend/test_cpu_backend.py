@@ -65,7 +65,8 @@ def test_writes_and_runs_happen_in_the_order_they_were_enqueued() -> None:
                 tickets.append(backend.run(executable, {}))
             for number, ticket in enumerate(tickets):
                 (found,) = (await backend.read(ticket)).values()
-                assert found.format == "f" and found.tolist() == [2.0 * number] * 8
+                assert found.format == "f"
+                assert found.tolist() == [2.0 * number] * 8
                 assert backend.poll(ticket)
 
     run(test)
@@ -83,6 +84,19 @@ def test_a_freed_buffer_lives_until_the_runs_before_it_are_done() -> None:
                 (found,) = (await backend.read(ticket)).values()
                 assert found.tolist() == [6.0] * 8
             assert (await fetch(backend, other, np.zeros(8, np.float32))).tolist() == [9.0] * 8
+
+    run(test)
+
+
+def test_a_program_compiled_again_for_other_buffers_uses_those() -> None:
+    async def test() -> None:
+        async with opened() as backend:
+            for number in range(8):  # objects freed in between may come back with the same identity
+                buffer = await put(backend, np.full(8, number, np.float32))
+                kept = await backend.allocate(64 * number + 1, Role.STATE)
+                assert (await fetch(backend, buffer, np.zeros(8, np.float32))).tolist() == [float(number)] * 8
+                backend.free(buffer)
+                del buffer, kept
 
     run(test)
 
@@ -214,7 +228,9 @@ def test_a_reader_that_is_cancelled_harms_nobody() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("name", ["linear affine4g32-f16-min 7 rows", "linear affine8g16-f32-z128 7 rows", "linear bf16 7 rows"])
+@pytest.mark.parametrize(
+    "name", ["linear affine4g32-f16-min 7 rows", "linear affine8g16-f32-z128 7 rows", "linear bf16 7 rows"]
+)
 def test_a_row_has_the_same_bits_alone_and_in_a_batch(name: str) -> None:
     async def test() -> None:
         async with opened() as backend:
@@ -308,7 +324,9 @@ def test_the_self_test_knows_the_answers_of_the_reference() -> None:
 
 
 @pytest.mark.parametrize("kind", ["attention", "rope", "glu"])
-def test_a_kernel_that_computes_wrong_is_refused_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_computes_wrong_is_refused_by_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
     output = next(op.outputs[0] for op in selftest.examination().program.ops if op.kind == kind)
     answers[output][0] += 0.1
@@ -346,4 +364,5 @@ def test_negative_settings_are_refused() -> None:
 
 def test_the_probe_names_this_machine() -> None:
     found = probe()
-    assert found.devices and not found.reason
+    assert found.devices
+    assert not found.reason

@@ -152,7 +152,7 @@ static float weigh_span(const struct attention *a, struct room *room, const stru
     if (!(pair[0].sight->slots[i] | pair[1].sight->slots[i])) continue;
     for (u32 key = i * a->page_size; key < (i + 1) * a->page_size; key += 4) {
       vec x = wasm_f32x4_sub(wasm_v128_load(room->scores[which] + key), shift);
-      vec weight = wasm_v128_andnot(exp4(x), wasm_f32x4_lt(x, wasm_f32x4_const_splat(-60.0f)));
+      vec weight = wasm_v128_andnot(exp4_of_negative(x), wasm_f32x4_lt(x, wasm_f32x4_const_splat(-60.0f)));
       total = wasm_f32x4_add(total, weight);
       wasm_v128_store(room->weights[key][which], SPLAT_LANE(weight, 0));
       wasm_v128_store(room->weights[key + 1][which], SPLAT_LANE(weight, 1));
