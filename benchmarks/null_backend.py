@@ -11,7 +11,7 @@ from pie_edge.backend import BytesLike, Limits, WeightSource
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import KINDS, Program, Role, Value
 
-FORMATS = {DType.F32: "f", DType.I32: "i", DType.U32: "I", DType.U8: "B"}
+FORMATS: Mapping[DType, Any] = {DType.F32: "f", DType.I32: "i", DType.U32: "I", DType.U8: "B"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,22 +30,24 @@ class Compiled:
 class NullBackend:
     """Every output is zeros, so every greedy token is 0."""
 
-    limits = Limits(
-        backend="null",
-        device="no device",
-        memory=1 << 40,
-        max_binding=1 << 40,
-        kinds=frozenset(KINDS),
-        supports=lambda encoding: True,
-        kv_dtype=DType.F16,
-    )
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            backend="null",
+            device="no device",
+            memory=1 << 40,
+            max_binding=1 << 40,
+            kinds=frozenset(KINDS),
+            supports=lambda encoding: True,
+            kv_dtype=DType.F16,
+        )
 
     async def allocate(self, nbytes: int, role: Role) -> Nothing:
         return Nothing(nbytes)
 
-    def free(self, buffer: Nothing) -> None: ...
+    def free(self, buffer: Any) -> None: ...
 
-    def write(self, buffer: Nothing, data: BytesLike, offset: int = 0) -> None: ...
+    def write(self, buffer: Any, data: BytesLike, offset: int = 0) -> None: ...
 
     async def load(self, value: Value, source: WeightSource) -> Nothing:
         return Nothing(0)
@@ -57,14 +59,15 @@ class NullBackend:
         }
         return Compiled(program, outputs)
 
-    def run(self, executable: Compiled, inputs: Mapping[str, BytesLike]) -> Compiled:
+    def run(self, executable: Any, inputs: Mapping[str, BytesLike]) -> Any:
         return executable
 
-    def poll(self, ticket: Compiled) -> bool:
+    def poll(self, ticket: Any) -> bool:
         return True
 
-    async def read(self, ticket: Compiled) -> Mapping[str, memoryview]:
+    async def read(self, ticket: Any) -> Mapping[str, memoryview]:
         await asyncio.sleep(0)  # as a real one, it lets others run before it answers
-        return ticket.outputs
+        outputs: Mapping[str, memoryview] = ticket.outputs
+        return outputs
 
     async def close(self) -> None: ...

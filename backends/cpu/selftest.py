@@ -1,8 +1,8 @@
 """Every kernel once, on opening, against stored answers: a machine that computes wrong is refused by name.
 
 One Program passes through all kernels, all weight formats and both forms of each product. All its temporaries are
-outputs, so the first one that differs names the kernel. ``python -m pie_edge.backends.cpu.selftest`` writes the
-answers, which come from the NumPy reference.
+outputs, so the first one that differs names the kernel. The answers come from the NumPy reference:
+``python -m tests.backend.selftest_answers`` writes them.
 """
 
 from __future__ import annotations
@@ -204,22 +204,3 @@ def _run(exam: Examination, memory: LinearMemory, crew: Crew, shared: Arena, loa
     for buffer in (*buffers.values(), executable):
         memory.free(getattr(buffer, "region", buffer))
     return outputs
-
-
-def answers() -> dict[str, list[float]]:
-    """What the reference gives for every output."""
-    from pie_edge.program import reference
-    from pie_edge.weights.widen import dequantise_planes
-
-    exam = examination()
-    weights = {
-        name: np.asarray(dequantise_planes(s.target, dict(s.planes(0, 1 << 30))), np.float32).reshape(s.shape)
-        for name, s in exam.sources.items()
-    }
-    states = {name: array.copy() for name, array in exam.states.items()}
-    found = reference.run(exam.program, weights | states, exam.block)
-    return {value.name: digest(found[value.name]) for value in exam.program.by_role(Role.OUTPUT)}
-
-
-if __name__ == "__main__":
-    ANSWERS.write_text(json.dumps(answers(), indent=1) + "\n", encoding="utf-8")

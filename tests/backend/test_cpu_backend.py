@@ -30,6 +30,7 @@ from pie_edge.weights.repack import unpack
 from pie_edge.weights.widen import choose, widen
 from tests.backend import cases
 from tests.backend.device import fetch, put, run_case
+from tests.backend.selftest_answers import answers
 
 
 @asynccontextmanager
@@ -182,11 +183,11 @@ def test_a_trap_in_a_kernel_is_a_lost_device_and_no_hang(threads: int, culprit: 
         assert isinstance(executable, ModelExecutable)
         if culprit == "leader":
             # The first instruction's operand goes where no memory is.
-            backend._memory.view(executable.address + 128 + 16, 4)[:] = (0xFFFF0000).to_bytes(4, "little")
+            backend._memory.view(executable.address + 128 + 20, 4)[:] = (0xFFFF0000).to_bytes(4, "little")
         else:
             # The weight begins inside memory and ends outside: whoever takes the last strips traps.
             end = backend._memory.shared.data_len() - 4096
-            backend._memory.view(executable.address + 256 + 16, 4)[:] = end.to_bytes(4, "little")
+            backend._memory.view(executable.address + 256 + 20, 4)[:] = end.to_bytes(4, "little")
         ticket = backend.run(executable, {"step": case.block})
         after = backend.run(executable, {"step": case.block})
         for one in (ticket, after):
@@ -320,18 +321,23 @@ def test_blocks_of_a_file_are_repacked_as_the_numpy_recipes_do(name: str) -> Non
 
 
 def test_the_self_test_knows_the_answers_of_the_reference() -> None:
-    assert json.loads(selftest.ANSWERS.read_text(encoding="utf-8")) == selftest.answers()
+    stored = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
+    expected = answers()
+    assert stored.keys() == expected.keys()
+    for name, digest in expected.items():
+        # Other NumPy builds add in another order.
+        assert stored[name] == pytest.approx(digest, rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("kind", ["attention", "rope", "glu"])
 def test_a_kernel_that_computes_wrong_is_refused_by_name(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
+    stored = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
     output = next(op.outputs[0] for op in selftest.examination().program.ops if op.kind == kind)
-    answers[output][0] += 0.1
+    stored[output][0] += 0.1
     wrong = tmp_path / "answers.json"
-    wrong.write_text(json.dumps(answers), encoding="utf-8")
+    wrong.write_text(json.dumps(stored), encoding="utf-8")
     monkeypatch.setattr(selftest, "ANSWERS", wrong)
     with pytest.raises(BackendUnavailable, match=f"kernel '{kind}' computes wrong"):
         run(open_cpu)
