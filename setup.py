@@ -39,7 +39,7 @@ setup(
     package_dir={"pie_edge": "pie_edge", **MOVED},
     package_data={
         "pie_edge": ["py.typed"],
-        "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.wasm"],
+        "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.json", "**/*.wasm"],
         "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py"],
     },
     cmdclass={"build_py": BuildWithComponent},

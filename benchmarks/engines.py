@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 from pie_edge.backend import Backend
 from pie_edge.control.device import DeviceSettings
@@ -49,7 +50,8 @@ async def _backend(name: str, exact: bool, threads: int) -> Backend:
     if name == "reference":
         from tests.support.reference_backend import ReferenceBackend
 
-        return ReferenceBackend()
+        reference: Any = ReferenceBackend()
+        return cast(Backend, reference)
     from pie_edge.backend_choice import choose, open_backend
     from pie_edge.paths import cache_folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 
 def main() -> None:
@@ -11,7 +12,7 @@ def main() -> None:
 
     cores = int(threads)
     llama = Llama(model, n_ctx=2048, n_batch=512, n_threads=cores, n_threads_batch=cores, verbose=False)
-    answer = llama(prompt, max_tokens=1, temperature=0.0)
+    answer: Any = llama(prompt, max_tokens=1, temperature=0.0)
     print(answer["choices"][0]["text"], flush=True)
 
 

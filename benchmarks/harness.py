@@ -26,11 +26,17 @@ class Summary:
         return f"{self.median:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
 
 
-def in_turns(sides: Mapping[str, Measure], rounds: int) -> dict[str, list[float]]:
-    """Each side's figures: first, second, …, first, second, …, so that whatever else the machine does meets all of them."""
+def in_turns(
+    sides: Mapping[str, Measure], rounds: int, before: Callable[[], None] = lambda: None
+) -> dict[str, list[float]]:
+    """Each side's figures: first, second, …, first, second, …, so that whatever else the machine does meets all of them.
+
+    ``before`` is called before each measurement.
+    """
     found: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, measure in sides.items():
+            before()
             found[name].append(measure())
     return found
 

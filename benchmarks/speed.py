@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks import models
 from benchmarks.harness import Summary, in_turns, ratio, table
 from benchmarks.processes import PeerMissingError, Process, worker
+from benchmarks.quiet import Patience
 
 SIDES = ("engine", "inferlet", "llama.cpp")
 PEER = "llama.cpp"
@@ -54,19 +55,22 @@ class Result:
 
     def row(self) -> list[str]:
         cells = [Summary.of(self.figures[name]).show() if name in self.figures else "not here" for name in SIDES]
-        peer = self.figures.get(PEER)
-        ratios = [
-            ratio(self.figures[name], peer).show(2) if peer and name in self.figures else "–"
-            for name in SIDES
-            if name != PEER
-        ]
-        return [self.model, self.workload, *cells, *ratios]
+        return [self.model, self.workload, *cells, *(self._ratio(name) for name in SIDES if name != PEER)]
+
+    def _ratio(self, name: str) -> str:
+        """Round by round, and the best of each over the other's: what company takes from one side alone isn't in that."""
+        if name not in self.figures or PEER not in self.figures:
+            return "–"
+        ours, peer = self.figures[name], self.figures[PEER]
+        return f"{ratio(ours, peer).show(2)}; best {max(ours) / max(peer):.2f}"
 
 
 HEADER = ("model", "workload", *(f"{name}, tok/s" for name in SIDES), "engine ÷ peer", "inferlet ÷ peer")
 
 
-def measure(model: str, path: Path, backend: str, threads: int, rounds: int) -> tuple[list[Result], list[str]]:
+def measure(
+    model: str, path: Path, backend: str, threads: int, rounds: int, patience: Patience
+) -> tuple[list[Result], list[str]]:
     """Results by workload, and a line for each side: what it is and the memory it took."""
     ids = models.token_ids(path, 1024)
     with ExitStack() as stack:
@@ -76,34 +80,43 @@ def measure(model: str, path: Path, backend: str, threads: int, rounds: int) -> 
                 sides[name] = stack.enter_context(Process(name, worker(name, path, backend, threads)))
             except PeerMissingError as error:
                 print(f"{name} is not here, only ours is measured: {error}", file=sys.stderr)
-        results = [Result(model, work.title, _turns(sides, work, ids, rounds)) for work in WORKLOADS]
+        results = []
+        for work in WORKLOADS:
+            results.append(Result(model, work.title, _turns(sides, work, ids, rounds, patience)))
+            print(" | ".join(results[-1].row()), file=sys.stderr)
         notes = [f"{name}: {side.description}; {side.memory / 1e6:.0f} MB resident" for name, side in sides.items()]
         return results, notes
 
 
-def _turns(sides: Mapping[str, Process], work: Workload, ids: Sequence[int], rounds: int) -> dict[str, list[float]]:
+def _turns(
+    sides: Mapping[str, Process], work: Workload, ids: Sequence[int], rounds: int, patience: Patience
+) -> dict[str, list[float]]:
     calls = {name: partial(side.measure, work.name, **work.arguments(ids)) for name, side in sides.items()}
     in_turns(calls, 1)  # Buckets are recorded, caches filled, clocks raised.
-    return in_turns(calls, rounds)
+    return in_turns(calls, rounds, patience)
+
+
+def cores() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.speed", description=__doc__)
     parser.add_argument("--model", action="append", help="a model by name or a GGUF file; default: both built-in ones")
     parser.add_argument("--backend", default="auto")
-    parser.add_argument(
-        "--threads",
-        type=int,
-        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-    )
+    parser.add_argument("--threads", type=int, default=cores(), help="of each side; default: one a core")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write every figure there")
+    parser.add_argument("--patience", type=float, default=10, help="seconds to wait for an idle machine, each time")
     asked = parser.parse_args(argv)
+    patience = Patience(asked.patience)
     results: list[Result] = []
     for model in asked.model or models.MODELS:
-        found, notes = measure(model, models.find(model), asked.backend, asked.threads, asked.rounds)
+        found, notes = measure(model, models.find(model), asked.backend, asked.threads, asked.rounds, patience)
         results += found
         print("\n".join(notes), file=sys.stderr)
+    patience.tell()
     print(table(HEADER, [result.row() for result in results]))
     if asked.json:
         asked.json.write_text(json.dumps([asdict(result) for result in results], indent=2), encoding="utf-8")

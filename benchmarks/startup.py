@@ -23,6 +23,7 @@ from pathlib import Path
 from benchmarks import models
 from benchmarks.harness import Summary, in_turns, ratio, table
 from benchmarks.processes import ROOT, describe_exit, environment
+from benchmarks.quiet import Patience
 
 PROMPT = "The capital of France is"
 TARGET = 1.5
@@ -91,6 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default=models.MODELS[0])
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--patience", type=float, default=10, help="seconds to wait for an idle machine, each time")
     asked = parser.parse_args(argv)
     model = models.find(asked.model)
     commands = {"pie-edge": [sys.executable, "-P", "-m", "pie_edge.cli", *words(model, asked.backend)]}
@@ -102,7 +104,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
     firsts = {name: (lambda command=command: start(command).first) for name, command in commands.items()}
     in_turns(firsts, 1)
-    figures = in_turns(firsts, asked.rounds)
+    patience = Patience(asked.patience)
+    figures = in_turns(firsts, asked.rounds, patience)
+    patience.tell()
     print(
         table(
             ("fresh process to first token, s", "median (low to high)"),

@@ -171,9 +171,13 @@ def _language(checkpoint: Checkpoint) -> tuple[Tokenizer, Turns | None]:
     elif "tokenizer.json" in files:
         config = dict(files.get("tokenizer_config.json", {}))
         stops = files.get("generation_config.json", {}).get("eos_token_id")
-        tokenizer = Tokenizer.from_json(files["tokenizer.json"], config if stops is None else config | {"eos_token_id": stops})
+        tokenizer = Tokenizer.from_json(
+            files["tokenizer.json"], config if stops is None else config | {"eos_token_id": stops}
+        )
     else:
-        raise TokenizerError(f"{checkpoint.path} has no tokenizer.json beside it; add the file, or import a GGUF, which carries one")
+        raise TokenizerError(
+            f"{checkpoint.path} has no tokenizer.json beside it; add the file, or import a GGUF, which carries one"
+        )
     try:
         return tokenizer, Turns(tokenizer, _template(checkpoint, tokenizer))
     except TemplateError:

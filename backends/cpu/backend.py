@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from pie_edge.backend import BytesLike, Limits, WeightSource
 from pie_edge.backends.cpu import module, selftest
 from pie_edge.backends.cpu.crew import Crew
 from pie_edge.backends.cpu.device import default_threads, device_name, physical_memory
-from pie_edge.backends.cpu.executable import AnyExecutable, Arena, compile_program
+from pie_edge.backends.cpu.executable import AnyExecutable, Arena, ModelExecutable, compile_program
 from pie_edge.backends.cpu.lowering import KINDS
 from pie_edge.backends.cpu.memory import ADDRESSABLE, LinearMemory, Region
 from pie_edge.backends.cpu.queue import Ticket, WorkQueue
 from pie_edge.backends.cpu.weights import Loader, Weight, allocate, supports, supports_dense
-from pie_edge.errors import OutOfMemory, PieError, UsageError
+from pie_edge.errors import DeviceLost, OutOfMemory, PieError, UsageError
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value
 
@@ -35,7 +38,7 @@ class CpuBackend:
         self._arena = arena
         self._loader = loader
         self._queue = WorkQueue("pie-edge-cpu-0")
-        self._executables: dict[tuple[str, tuple[int, ...]], AnyExecutable] = {}
+        self._executables: WeakValueDictionary[tuple[str, tuple[int, ...]], AnyExecutable] = WeakValueDictionary()
         self._limits = Limits(
             backend="cpu",
             device=device,
@@ -63,8 +66,13 @@ class CpuBackend:
 
     def free(self, buffer: Region | Weight) -> None:
         """After the runs before it."""
-        region = buffer.region if isinstance(buffer, Weight) else buffer
+        region = _region(buffer)
         self._queue.put(lambda: self._memory.free(region))
+
+    def _release(self, region: Region) -> None:
+        """An executable that nobody holds any more gives its memory back."""
+        with suppress(DeviceLost):  # closed: all memory goes
+            self._queue.put(lambda: self._memory.free(region))
 
     def write(self, buffer: Region, data: BytesLike, offset: int = 0) -> None:
         copied = bytes(data)
@@ -87,12 +95,16 @@ class CpuBackend:
 
     async def compile(self, program: Program, buffers: Mapping[str, Region | Weight]) -> AnyExecutable:
         used = {name: buffers[name] for name in program.values if name in buffers}
-        key = (program.digest, tuple(id(buffer) for buffer in used.values()))
-        if key not in self._executables:
-            self._executables[key] = await asyncio.to_thread(
+        key = (program.digest, tuple(_region(buffer).offset for buffer in used.values()))
+        known = self._executables.get(key)
+        if known is None:
+            known = await asyncio.to_thread(
                 compile_program, program, used, self._memory, self._arena, self._crew.threads
             )
-        return self._executables[key]
+            self._executables[key] = known
+            if isinstance(known, ModelExecutable):
+                weakref.finalize(known, self._release, known.region)
+        return known
 
     def run(self, executable: AnyExecutable, inputs: Mapping[str, BytesLike]) -> Ticket:
         executable.check(inputs)
@@ -113,6 +125,10 @@ class CpuBackend:
     def _close(self) -> None:
         self._queue.close()
         self._crew.close()
+
+
+def _region(buffer: Region | Weight) -> Region:
+    return buffer.region if isinstance(buffer, Weight) else buffer
 
 
 async def open_cpu(
@@ -137,8 +153,7 @@ async def open_cpu(
 def _open(threads: int, memory: int, exact: bool, cache_dir: Path | None) -> CpuBackend:
     engine = module.engine()
     kernels = module.load(engine, cache_dir)
-    limits = kernels.imports[0].type.limits
-    linear = LinearMemory(engine, limits.min, limits.max)
+    linear = LinearMemory(engine, *module.memory_pages(kernels))
     crew = Crew(engine, kernels, linear, threads, memory or min(physical_memory() or ADDRESSABLE, ADDRESSABLE))
     arena, loader = Arena(linear), Loader(linear, crew.run)
     try:

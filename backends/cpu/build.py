@@ -56,6 +56,7 @@ def build(target: Path) -> None:
     sources = sorted(path.name for path in (HERE / "kernels").glob("*.c"))
     command = [sys.executable, "-m", "ziglang", "cc", *_FLAGS, *sources, "-o", str(target)]
     subprocess.run(command, cwd=HERE / "kernels", check=True)
+    target.chmod(0o644)  # the linker makes it executable, which it isn't
 
 
 if __name__ == "__main__":

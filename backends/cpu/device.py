@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 MOST_THREADS = 8
-"""Beyond, decoding waits for memory and meetings cost more than they bring."""
+"""Beyond, decoding waits for memory, and more threads bring less than they cost."""
 
 
 def default_threads() -> int:

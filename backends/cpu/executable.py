@@ -176,11 +176,15 @@ def _check_buffers(program: Program, buffers: Buffers) -> None:
         if buffer is None:
             raise ValueError(f"program {program.name} needs a buffer for {value}; given are {', '.join(buffers)}")
         if isinstance(buffer, Weight) is not (value.role is Role.WEIGHT):
-            raise ValueError(f"program {program.name}: {value} was given {'a weight' if isinstance(buffer, Weight) else 'a state'}")
+            raise ValueError(
+                f"program {program.name}: {value} was given {'a weight' if isinstance(buffer, Weight) else 'a state'}"
+            )
         if isinstance(buffer, Weight) and (buffer.value.shape, buffer.value.encoding) != (value.shape, value.encoding):
             raise ValueError(f"program {program.name} wants {value}; loaded is {buffer.value}")
         if isinstance(buffer, Region) and buffer.nbytes < value.nbytes:
-            raise ValueError(f"program {program.name}: {value} takes {value.nbytes} bytes, its buffer has {buffer.nbytes}")
+            raise ValueError(
+                f"program {program.name}: {value} takes {value.nbytes} bytes, its buffer has {buffer.nbytes}"
+            )
 
 
 def _check_inputs(program: Program, inputs: Mapping[str, BytesLike], *, allow_step: bool) -> None:

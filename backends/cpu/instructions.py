@@ -1,4 +1,4 @@
-"""What the interpreter in ``kernels/crew.c`` reads: instructions of 128 bytes, and when threads have to meet between them."""
+"""What the interpreter in ``kernels/crew.c`` reads: instructions of 128 bytes, and where one has to wait for those before it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KERNELS = (
 
 INSTRUCTION_BYTES = 128
 HEADER_BYTES = 128
-MOST_ARGUMENTS = 28
+MOST_ARGUMENTS = 27
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class Span:
         return self.offset < other.offset + other.nbytes and other.offset < self.offset + self.nbytes
 
 
-def meetings(instructions: Sequence[Instruction], spans: Mapping[str, Span]) -> list[bool]:
-    """Whether all threads must have finished the earlier instructions before each one.
+def waits(instructions: Sequence[Instruction], spans: Mapping[str, Span]) -> list[bool]:
+    """Whether each must wait until those before it are complete.
 
-    They must where it reads memory that was written since the last meeting, or writes memory that was read or written.
+    It must where it reads memory that was written since the last wait, or writes memory that was read or written.
     """
     found: list[bool] = []
     read: list[Span] = []
@@ -63,22 +63,21 @@ def meetings(instructions: Sequence[Instruction], spans: Mapping[str, Span]) -> 
     for instruction in instructions:
         reads = [spans[name] for name in instruction.reads]
         writes = [spans[name] for name in instruction.writes]
-        meet = any(a.meets(b) for a in written for b in (*reads, *writes)) or any(a.meets(b) for a in read for b in writes)
-        if meet:
+        before = [(a, b) for a in written for b in (*reads, *writes)] + [(a, b) for a in read for b in writes]
+        wait = any(a.meets(b) for a, b in before)
+        if wait:
             read, written = [], []
         read += reads
         written += writes
-        found.append(meet)
+        found.append(wait)
     return found
 
 
-def encode(
-    instructions: Sequence[Instruction], spans: Mapping[str, Span], scratch: int, scratch_stride: int
-) -> bytes:
+def encode(instructions: Sequence[Instruction], spans: Mapping[str, Span], scratch: int, scratch_stride: int) -> bytes:
     """The program as it lies in memory. ``scratch`` is the first thread's working memory."""
     parts = [struct.pack("<III116x", len(instructions), scratch, scratch_stride)]
-    for instruction, meet in zip(instructions, meetings(instructions, spans), strict=True):
-        head = struct.pack("<IIII", KERNELS.index(instruction.kernel), meet, 0, 0)
+    for instruction, wait in zip(instructions, waits(instructions, spans), strict=True):
+        head = struct.pack("<IIIII", KERNELS.index(instruction.kernel), wait, 0, 0, 0)
         words = b"".join(_word(argument, spans) for argument in instruction.arguments)
         if len(words) > 4 * MOST_ARGUMENTS:
             raise ValueError(f"{instruction.kernel} has {len(words) // 4} arguments, {MOST_ARGUMENTS} fit")

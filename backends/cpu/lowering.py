@@ -138,7 +138,9 @@ def _check_types(program: Program) -> None:
     for value in program.values.values():
         plain = value.encoding is None or isinstance(value.encoding, Dense)
         if value.role is not Role.WEIGHT and plain and value.dtype not in (DType.F32, DType.U32, DType.I32):
-            raise Unsupported(f"program {program.name}: {value}; the cpu backend computes in f32 and keeps states in f32")
+            raise Unsupported(
+                f"program {program.name}: {value}; the cpu backend computes in f32 and keeps states in f32"
+            )
 
 
 def _embed(low: Lowering, op: Op) -> None:
@@ -157,7 +159,18 @@ def _norm(low: Lowering, op: Op) -> None:
     residual, total = (Ref(op.inputs[1]), Ref(op.outputs[0])) if fused else (0, 0)
     y = Ref(op.outputs[-1])
     width = low.value(x).shape[1] // groups
-    arguments = (Ref(x), residual, Ref(weight), total, y, low.rows(x), width, groups, op.number("eps"), op.number("offset"))
+    arguments = (
+        Ref(x),
+        residual,
+        Ref(weight),
+        total,
+        y,
+        low.rows(x),
+        width,
+        groups,
+        op.number("eps"),
+        op.number("offset"),
+    )
     low.emit(op.kind, arguments, op, x)
 
 
@@ -207,10 +220,10 @@ def _attention(low: Lowering, op: Op) -> None:
     result = (width + 4) * 4
     spans = pages // (SPAN_KEYS // page_size) + starts + 1
     partials = low.temporary(f"#partials{len(low.instructions)}", spans * heads * result)
-    refs = tuple(Ref(name) for name in op.inputs)
+    refs: tuple[Argument, ...] = tuple(Ref(name) for name in op.inputs)
     sizes = (heads, kv_heads, width, page_size, low.value(keys).shape[0], op.integer("window"))
     factors = (op.number("scale"), op.number("softcap"))
-    arguments = (*refs, Ref(op.outputs[0]), Ref(partials), Ref("counts"), *sizes, *factors)
+    arguments: tuple[Argument, ...] = (*refs, Ref(op.outputs[0]), Ref(partials), Ref("counts"), *sizes, *factors)
     scratch = _ROOM_BYTES + (ATTENTION_ROWS * heads // kv_heads + 2) * result
     y = op.outputs[0]
     low.emit("attention", arguments, Op(op.kind, op.inputs, (y, partials)), q, scratch)

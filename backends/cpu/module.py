@@ -7,11 +7,10 @@ import os
 import platform
 import tempfile
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from wasmtime import Config, Engine, Module, WasmtimeError
+from wasmtime import Config, Engine, MemoryType, Module, WasmtimeError
 
 from pie_edge.backends.cpu.device import processor
 from pie_edge.errors import BackendUnavailable
@@ -34,7 +33,9 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
     try:
         binary = BINARY.read_bytes()
     except OSError as error:
-        raise BackendUnavailable(f"the cpu backend's kernels can't be read ({error}); install pie-edge again") from error
+        raise BackendUnavailable(
+            f"the cpu backend's kernels can't be read ({error}); install pie-edge again"
+        ) from error
     cached = None if cache_dir is None else cache_dir / f"cpu-{_key(binary)}.cwasm"
     if cached is not None and cached.exists():
         # wasmtime refuses what another version or another processor's features made.
@@ -43,6 +44,8 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
     try:
         module = Module(target, binary)
     except WasmtimeError as error:
+        from importlib.metadata import version  # 10 ms, which no other start should pay
+
         raise BackendUnavailable(
             f"wasmtime {version('wasmtime')} can't compile the cpu backend's kernels for this {platform.machine()}: {error}"
         ) from error
@@ -53,8 +56,15 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
     return module
 
 
+def memory_pages(kernels: Module) -> tuple[int, int]:
+    """How many pages the memory that they import has at least and at most."""
+    imported = kernels.imports[0].type
+    assert isinstance(imported, MemoryType) and imported.limits.max is not None
+    return imported.limits.min, imported.limits.max
+
+
 def _key(binary: bytes) -> str:
-    parts: tuple[Any, ...] = (hashlib.sha256(binary).hexdigest(), version("wasmtime"), platform.machine(), processor())
+    parts: tuple[Any, ...] = (hashlib.sha256(binary).hexdigest(), platform.machine(), processor())
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -65,8 +75,7 @@ def _write(path: Path, data: bytes | bytearray) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        os.replace(name, path)
+        Path(name).replace(path)
     except OSError:
-        os.unlink(name)
+        Path(name).unlink()
         raise
-

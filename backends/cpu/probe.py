@@ -12,7 +12,9 @@ from pie_edge.backends.cpu.device import device_name
 
 def probe() -> Finding:
     if importlib.util.find_spec("wasmtime") is None:
-        return Finding((), "the package wasmtime isn't installed", "install pie-edge again: wasmtime is one of its dependencies")
+        return Finding(
+            (), "the package wasmtime isn't installed", "install pie-edge again: wasmtime is one of its dependencies"
+        )
     if sys.maxsize < 1 << 32:
         return Finding((), "this Python is a 32-bit one", "use a 64-bit Python")
     return Finding((device_name(os.cpu_count() or 1),))

@@ -15,7 +15,7 @@ CONTEXT, BATCH, SEQUENCES = 4096, 512, 16
 class LlamaCppSide:
     def __init__(self, job: Job) -> None:
         c.llama_backend_init()
-        _silence()
+        c.llama_log_set(_QUIET, None)
         self._model = c.llama_model_load_from_file(str(job.model).encode(), c.llama_model_default_params())
         parameters = c.llama_context_default_params()
         parameters.n_ctx, parameters.n_seq_max = CONTEXT, SEQUENCES
@@ -82,9 +82,5 @@ class LlamaCppSide:
                 yield c.llama_sampler_sample(self._sampler, self._context, i)
 
 
-@c.llama_log_callback
-def _ignore(level: int, text: bytes, data: object) -> None: ...
-
-
-def _silence() -> None:
-    c.llama_log_set(_ignore, None)
+# Kept here: the C side calls it for as long as it lives.
+_QUIET = c.llama_log_callback(lambda level, text, data: None)

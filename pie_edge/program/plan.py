@@ -6,6 +6,7 @@ largest value first, each into the lowest gap between the already placed values 
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 
 from pie_edge.program.ops import Program, Role
@@ -34,17 +35,15 @@ def arena(program: Program, alignment: int = 256) -> Arena:
     spans = lifetimes(program)
     sizes = {name: -(-program.values[name].nbytes // alignment) * alignment for name in spans}
     offsets: dict[str, int] = {}
+    placed: list[tuple[int, int, int, int]] = []  # start, end, first and last op; ascending
     for name in sorted(spans, key=lambda n: (-sizes[n], spans[n], n)):
         first, last = spans[name]
-        alive = sorted(
-            (offsets[other], offsets[other] + sizes[other])
-            for other in offsets
-            if spans[other][0] <= last and first <= spans[other][1]
-        )
         offset = 0
-        for start, end in alive:
-            if start - offset >= sizes[name]:
-                break
-            offset = max(offset, end)
+        for start, end, born, dead in placed:
+            if born <= last and first <= dead:
+                if start - offset >= sizes[name]:
+                    break
+                offset = max(offset, end)
         offsets[name] = offset
-    return Arena(offsets, max((offsets[n] + sizes[n] for n in offsets), default=0))
+        bisect.insort(placed, (offset, offset + sizes[name], first, last))
+    return Arena(offsets, max((end for _, end, _, _ in placed), default=0))

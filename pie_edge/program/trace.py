@@ -5,6 +5,7 @@ Model code calls these once per bucket; what it gets back are Values, never numb
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from pie_edge.program.encodings import Dense, DType, Encoding
@@ -19,7 +20,7 @@ class Trace:
         self.name = name
         self._values: dict[str, Value] = {}
         self._ops: list[Op] = []
-        self._temps = 0
+        self._temps = itertools.count()
 
     def declare(self, value: Value) -> Value:
         """Add a value; naming the same one again is fine, naming another by its name is not."""
@@ -43,8 +44,7 @@ class Trace:
         }
 
     def temp(self, shape: tuple[int, ...], dtype: DType = DType.F32) -> Value:
-        number, self._temps = self._temps, self._temps + 1
-        return self.declare(Value(f"t{number}", Role.TEMP, dtype, shape))
+        return self.declare(Value(f"t{next(self._temps)}", Role.TEMP, dtype, shape))
 
     def op(self, kind: str, inputs: Sequence[Value], outputs: Sequence[Value], **attributes: Attribute) -> None:
         row = KINDS[kind]

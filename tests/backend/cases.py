@@ -90,7 +90,9 @@ class Case:
 
     def expected(self) -> dict[str, Array]:
         """Every result, by name, from the reference; outputs have only their true rows."""
-        states = {name: array[: self.rows if name in self.by_row else None].copy() for name, array in self.states.items()}
+        states = {
+            name: array[: self.rows if name in self.by_row else None].copy() for name, array in self.states.items()
+        }
         weights = {name: source.dense() for name, source in self.sources.items()}
         found = reference.run(self.program, weights | states, self.block)
         return {name: found[name] for name in (*(value.name for value in self.results), *self.written)}
@@ -248,8 +250,15 @@ def _rope(heads: int, width: int, rotary: int, style: str, factors: bool, rows: 
             case.sources["f"] = ArraySource((rotary // 2,), F32, {"values": held.astype(np.float32)})
         case.results = (
             ops.rope(
-                *(case.trace, x, fields["positions"]),
-                **{"heads": heads, "rotary": rotary, "base": 1e5, "scale": 0.125, "style": style, "factors": extra},
+                case.trace,
+                x,
+                fields["positions"],
+                heads=heads,
+                rotary=rotary,
+                base=1e5,
+                scale=0.125,
+                style=style,
+                factors=extra,
             ),
         )
 
@@ -332,7 +341,9 @@ class Attend:
     softcap: float = 0.0
 
 
-def _pages(rng: np.random.Generator, talk: Talk, page: int, free: Iterator[int]) -> tuple[list[int], list[int], list[int]]:
+def _pages(
+    rng: np.random.Generator, talk: Talk, page: int, free: Iterator[int]
+) -> tuple[list[int], list[int], list[int]]:
     """Page ids, bits and fresh bits of a sequence whose keys are 0 … past + rows − 1 of its table."""
     total = talk.past + talk.rows
     ids = [next(free) for _ in range(-(-total // page))]
@@ -393,9 +404,15 @@ def _record_attention(case: Case, shape: Attend, fields: dict[str, Value], pages
     ops.kv_append(case.trace, k, v, fields, cache, heads=kv)
     case.results = (
         ops.attention(
-            *(case.trace, q, fields, cache),
-            **{"heads": shape.heads, "kv_heads": kv, "scale": width**-0.5},
-            **{"window": shape.window, "softcap": shape.softcap},
+            case.trace,
+            q,
+            fields,
+            cache,
+            heads=shape.heads,
+            kv_heads=kv,
+            scale=width**-0.5,
+            window=shape.window,
+            softcap=shape.softcap,
         ),
     )
     case.written = ("k", "v", "key_positions")

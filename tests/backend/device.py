@@ -94,16 +94,18 @@ class LoadedModel:
         weights = {v.name: await backend.load(v, sources[v.name][1]) for v in program.by_role(Role.WEIGHT)}
         return cls(backend, spec, family, encodings, weights)
 
-    async def logits(self, inputs: StepInputs) -> Array:
-        """Those of the sampled rows of one step on an empty cache."""
-        backend, bucket = self.backend, inputs.counts
-        cache = Cache(bucket.entries + 1, PAGE, backend.limits.kv_dtype, bucket.sampled, 1)
-        program = self.family.trace(self.spec, bucket, cache, self.encodings)
-        states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
-        executable = await backend.compile(expand(program, backend.limits.kinds), {**self.weights, **states})
-        block = memoryview(StepLayout(bucket).pack(inputs)).cast("B")
-        await backend.read(backend.run(executable, {"step": block}))
-        logits = await fetch(backend, states["logits"], np.zeros(program.values["logits"].shape, np.float32))
+    async def logits(self, *steps: StepInputs) -> Array:
+        """Those of the last step's sampled rows, the steps following each other on an empty cache."""
+        backend = self.backend
+        pages = 1 + max(max(step.pages) for step in steps)
+        cache = Cache(pages, PAGE, backend.limits.kv_dtype, max(step.counts.sampled for step in steps), 1)
+        programs = [self.family.trace(self.spec, step.counts, cache, self.encodings) for step in steps]
+        states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in programs[0].by_role(Role.STATE)}
+        for program, step in zip(programs, steps, strict=True):
+            executable = await backend.compile(expand(program, backend.limits.kinds), {**self.weights, **states})
+            block = memoryview(StepLayout(step.counts).pack(step)).cast("B")
+            await backend.read(backend.run(executable, {"step": block}))
+        logits = await fetch(backend, states["logits"], np.zeros(programs[0].values["logits"].shape, np.float32))
         for buffer in states.values():
             backend.free(buffer)
-        return logits
+        return logits[: steps[-1].counts.sampled]

@@ -22,7 +22,8 @@ def test_allocations_never_overlap_and_everything_comes_back(actions: list[tuple
         offset = allocator.take(number)
         if offset is None:
             continue
-        assert offset % ALIGNMENT == 0 and offset >= 100 and offset + number <= 20_000
+        assert offset % ALIGNMENT == 0
+        assert 100 <= offset <= 20_000 - number
         assert all(offset + number <= start or end <= offset for start, end in held)
         held.append((offset, offset + max(number, 1)))
     for offset, _ in held:

@@ -30,6 +30,7 @@ from pie_edge.weights.repack import unpack
 from pie_edge.weights.widen import choose, widen
 from tests.backend import cases
 from tests.backend.device import fetch, put, run_case
+from tests.backend.selftest_answers import answers
 
 
 @asynccontextmanager
@@ -65,7 +66,8 @@ def test_writes_and_runs_happen_in_the_order_they_were_enqueued() -> None:
                 tickets.append(backend.run(executable, {}))
             for number, ticket in enumerate(tickets):
                 (found,) = (await backend.read(ticket)).values()
-                assert found.format == "f" and found.tolist() == [2.0 * number] * 8
+                assert found.format == "f"
+                assert found.tolist() == [2.0 * number] * 8
                 assert backend.poll(ticket)
 
     run(test)
@@ -83,6 +85,19 @@ def test_a_freed_buffer_lives_until_the_runs_before_it_are_done() -> None:
                 (found,) = (await backend.read(ticket)).values()
                 assert found.tolist() == [6.0] * 8
             assert (await fetch(backend, other, np.zeros(8, np.float32))).tolist() == [9.0] * 8
+
+    run(test)
+
+
+def test_a_program_compiled_again_for_other_buffers_uses_those() -> None:
+    async def test() -> None:
+        async with opened() as backend:
+            for number in range(8):  # objects freed in between may come back with the same identity
+                buffer = await put(backend, np.full(8, number, np.float32))
+                kept = await backend.allocate(64 * number + 1, Role.STATE)
+                assert (await fetch(backend, buffer, np.zeros(8, np.float32))).tolist() == [float(number)] * 8
+                backend.free(buffer)
+                del buffer, kept
 
     run(test)
 
@@ -168,11 +183,11 @@ def test_a_trap_in_a_kernel_is_a_lost_device_and_no_hang(threads: int, culprit: 
         assert isinstance(executable, ModelExecutable)
         if culprit == "leader":
             # The first instruction's operand goes where no memory is.
-            backend._memory.view(executable.address + 128 + 16, 4)[:] = (0xFFFF0000).to_bytes(4, "little")
+            backend._memory.view(executable.address + 128 + 20, 4)[:] = (0xFFFF0000).to_bytes(4, "little")
         else:
             # The weight begins inside memory and ends outside: whoever takes the last strips traps.
             end = backend._memory.shared.data_len() - 4096
-            backend._memory.view(executable.address + 256 + 16, 4)[:] = end.to_bytes(4, "little")
+            backend._memory.view(executable.address + 256 + 20, 4)[:] = end.to_bytes(4, "little")
         ticket = backend.run(executable, {"step": case.block})
         after = backend.run(executable, {"step": case.block})
         for one in (ticket, after):
@@ -214,7 +229,9 @@ def test_a_reader_that_is_cancelled_harms_nobody() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("name", ["linear affine4g32-f16-min 7 rows", "linear affine8g16-f32-z128 7 rows", "linear bf16 7 rows"])
+@pytest.mark.parametrize(
+    "name", ["linear affine4g32-f16-min 7 rows", "linear affine8g16-f32-z128 7 rows", "linear bf16 7 rows"]
+)
 def test_a_row_has_the_same_bits_alone_and_in_a_batch(name: str) -> None:
     async def test() -> None:
         async with opened() as backend:
@@ -304,16 +321,23 @@ def test_blocks_of_a_file_are_repacked_as_the_numpy_recipes_do(name: str) -> Non
 
 
 def test_the_self_test_knows_the_answers_of_the_reference() -> None:
-    assert json.loads(selftest.ANSWERS.read_text(encoding="utf-8")) == selftest.answers()
+    stored = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
+    expected = answers()
+    assert stored.keys() == expected.keys()
+    for name, digest in expected.items():
+        # Other NumPy builds add in another order.
+        assert stored[name] == pytest.approx(digest, rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("kind", ["attention", "rope", "glu"])
-def test_a_kernel_that_computes_wrong_is_refused_by_name(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
+def test_a_kernel_that_computes_wrong_is_refused_by_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
     output = next(op.outputs[0] for op in selftest.examination().program.ops if op.kind == kind)
-    answers[output][0] += 0.1
+    stored[output][0] += 0.1
     wrong = tmp_path / "answers.json"
-    wrong.write_text(json.dumps(answers), encoding="utf-8")
+    wrong.write_text(json.dumps(stored), encoding="utf-8")
     monkeypatch.setattr(selftest, "ANSWERS", wrong)
     with pytest.raises(BackendUnavailable, match=f"kernel '{kind}' computes wrong"):
         run(open_cpu)
@@ -346,4 +370,5 @@ def test_negative_settings_are_refused() -> None:
 
 def test_the_probe_names_this_machine() -> None:
     found = probe()
-    assert found.devices and not found.reason
+    assert found.devices
+    assert not found.reason

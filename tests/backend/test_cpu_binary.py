@@ -16,7 +16,9 @@ def test_the_committed_binary_is_a_build_of_the_sources(tmp_path: Path) -> None:
         pytest.skip(f"building the kernels takes ziglang {build.COMPILER}; found {found}")
     target = tmp_path / "kernels.wasm"
     build.build(target)
-    assert target.read_bytes() == build.BINARY.read_bytes(), "run python -m pie_edge.backends.cpu.build and commit the result"
+    assert target.read_bytes() == build.BINARY.read_bytes(), (
+        "run python -m pie_edge.backends.cpu.build and commit the result"
+    )
 
 
 def test_a_source_that_does_not_compile_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

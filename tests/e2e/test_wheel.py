@@ -29,18 +29,25 @@ def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_every_kind_of_file(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         names = set(opened.namelist())
-    sources = {f"pie_edge/{file.relative_to(ROOT / 'pie_edge')}" for file in (ROOT / "pie_edge").rglob("*.py")}
-    sources |= {
-        f"pie_edge/backends/{file.relative_to(ROOT / 'backends')}" for file in (ROOT / "backends").rglob("*.py")
-    }
+    expected = {"pie_edge/py.typed", "pie_edge/host/data/python.wasm"}
+    for folder, inside in ((ROOT / "pie_edge", "pie_edge"), (ROOT / "backends", "pie_edge/backends")):
+        expected |= {f"{inside}/{file.relative_to(folder).as_posix()}" for file in files(folder)}
     for pattern in ("wit/*.wit", "sdk/python/**/*.py"):
-        found = list((ROOT / "inferlets").glob(pattern))
+        found = {file.relative_to(ROOT).as_posix() for file in (ROOT / "inferlets").glob(pattern)}
         assert found, pattern
-        sources |= {f"pie_edge/inferlets/{file.relative_to(ROOT / 'inferlets')}" for file in found}
-    sources |= {f"pie_edge/backends/{file.relative_to(ROOT / 'backends')}" for file in (ROOT / "backends").rglob("*.c")}
-    assert {"pie_edge/py.typed"} | sources <= names
-    assert [name for name in names if name.endswith(".wasm")], "the Python language component is missing"
+        expected |= {f"pie_edge/{name}" for name in found}
+    assert not expected - names
     assert not [name for name in names if "__pycache__" in name or not name.startswith(("pie_edge/", "pie_edge-"))]
+
+
+def files(folder: Path) -> list[Path]:
+    """Of every kind, but for what tools leave behind."""
+    hidden = (".", "__pycache__")
+    return [
+        file
+        for file in folder.rglob("*")
+        if file.is_file() and not any(part.startswith(hidden) for part in file.relative_to(folder).parts)
+    ]
 
 
 def run(commands: Path, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -152,7 +152,7 @@ static float weigh_span(const struct attention *a, struct room *room, const stru
     if (!(pair[0].sight->slots[i] | pair[1].sight->slots[i])) continue;
     for (u32 key = i * a->page_size; key < (i + 1) * a->page_size; key += 4) {
       vec x = wasm_f32x4_sub(wasm_v128_load(room->scores[which] + key), shift);
-      vec weight = wasm_v128_andnot(exp4(x), wasm_f32x4_lt(x, wasm_f32x4_const_splat(-60.0f)));
+      vec weight = wasm_v128_andnot(exp4_of_negative(x), wasm_f32x4_lt(x, wasm_f32x4_const_splat(-60.0f)));
       total = wasm_f32x4_add(total, weight);
       wasm_v128_store(room->weights[key][which], SPLAT_LANE(weight, 0));
       wasm_v128_store(room->weights[key + 1][which], SPLAT_LANE(weight, 1));
@@ -310,7 +310,7 @@ void attention(struct instruction *in, struct worker *me) {
   const struct attention a = *(const struct attention *)in->arguments;
   u32 sequences = a.counts[1], total = 0, sequence = 0, before = 0; /* `before`: units of earlier sequences */
   for (u32 s = 0; s < sequences; s++) total += units_of(&a, s);
-  struct units got;
+  struct units got = {0, 0};
   while (take(in, total, 1, &got)) {
     while (got.begin >= before + units_of(&a, sequence)) before += units_of(&a, sequence++);
     u32 unit = got.begin - before, group = unit % a.kv_heads, part = unit / a.kv_heads;
@@ -326,7 +326,7 @@ void attention_merge(struct instruction *in, struct worker *me) {
   const struct attention a = *(const struct attention *)in->arguments;
   struct result *result = (struct result *)me->scratch;
   u32 total = a.counts[1] * a.heads;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(total, 4); take(in, total, chunk, &got);)
     for (u32 unit = got.begin; unit < got.end; unit++) {
       u32 sequence = unit / a.heads, head = unit % a.heads;

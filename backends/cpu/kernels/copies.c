@@ -24,7 +24,7 @@ struct copy_pages {
 
 void gather_rows(struct instruction *in, struct worker *me) {
   const struct gather a = *(const struct gather *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   while (take(in, *a.rows, 1, &got)) {
     u32 row = min_u32(a.indices[got.begin], a.limit - 1);
     __builtin_memcpy(a.y + got.begin * a.width, a.x + row * a.width, a.width * sizeof(float));
@@ -33,14 +33,14 @@ void gather_rows(struct instruction *in, struct worker *me) {
 
 void store(struct instruction *in, struct worker *me) {
   const struct store a = *(const struct store *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   while (take(in, *a.rows, 1, &got))
     __builtin_memcpy(a.state + got.begin * a.width, a.x + got.begin * a.width, a.width * sizeof(float));
 }
 
 void copy_pages(struct instruction *in, struct worker *me) {
   const struct copy_pages a = *(const struct copy_pages *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   while (take(in, *a.count, 1, &got)) {
     u32 source = a.sources[got.begin], target = a.targets[got.begin];
     if (source < a.pages && target < a.pages)

@@ -5,13 +5,11 @@
 
 INLINE vec power_of_two(vec exponents) { return wasm_i32x4_shl(wasm_i32x4_add(exponents, wasm_i32x4_const_splat(127)), 23); }
 
-/* e^x = 2^n · e^r with |r| ≤ ln 2 / 2 and e^r by its Taylor series. 2^n comes as two factors, so that results near
- * overflow and subnormal ones are right as well. */
-INLINE vec exp4(vec x) {
-  x = wasm_f32x4_pmin(wasm_f32x4_pmax(x, wasm_f32x4_const_splat(-104.0f)), wasm_f32x4_const_splat(89.0f));
-  vec n = wasm_f32x4_nearest(wasm_f32x4_mul(x, wasm_f32x4_const_splat(0x1.715476p+0f)));
-  vec r = fma(n, wasm_f32x4_const_splat(-0x1.62e4p-1f), x); /* few bits: the product is exact */
-  r = fma(n, wasm_f32x4_const_splat(-0x1.7f7d1cp-20f), r);
+/* e^r for |r| ≤ ln 2 / 2 by its Taylor series, and n with x = n · ln 2 + r. */
+INLINE vec exp_rest(vec x, vec *n) {
+  *n = wasm_f32x4_nearest(wasm_f32x4_mul(x, wasm_f32x4_const_splat(0x1.715476p+0f)));
+  vec r = fma(*n, wasm_f32x4_const_splat(-0x1.62e4p-1f), x); /* few bits: the product is exact */
+  r = fma(*n, wasm_f32x4_const_splat(-0x1.7f7d1cp-20f), r);
   vec p = wasm_f32x4_const_splat(1.0f / 5040);
   p = fma(p, r, wasm_f32x4_const_splat(1.0f / 720));
   p = fma(p, r, wasm_f32x4_const_splat(1.0f / 120));
@@ -19,9 +17,20 @@ INLINE vec exp4(vec x) {
   p = fma(p, r, wasm_f32x4_const_splat(1.0f / 6));
   p = fma(p, r, wasm_f32x4_const_splat(0.5f));
   p = fma(p, r, wasm_f32x4_const_splat(1.0f));
-  p = fma(p, r, wasm_f32x4_const_splat(1.0f));
+  return fma(p, r, wasm_f32x4_const_splat(1.0f));
+}
+
+/* 2^n comes as two factors, so that results near overflow and subnormal ones are right as well. */
+INLINE vec exp4(vec x) {
+  vec n, p = exp_rest(wasm_f32x4_pmin(wasm_f32x4_pmax(x, wasm_f32x4_const_splat(-104.0f)), wasm_f32x4_const_splat(89.0f)), &n);
   vec whole = wasm_i32x4_relaxed_trunc_f32x4(n), half = wasm_i32x4_shr(whole, 1);
   return wasm_f32x4_mul(wasm_f32x4_mul(p, power_of_two(half)), power_of_two(wasm_i32x4_sub(whole, half)));
+}
+
+/* For −80 ≤ x ≤ 0. */
+INLINE vec exp4_of_negative(vec x) {
+  vec n, p = exp_rest(x, &n);
+  return wasm_f32x4_mul(p, power_of_two(wasm_i32x4_relaxed_trunc_f32x4(n)));
 }
 
 /* x·P(x²) near zero, where the other form cancels; beyond, 1 − 2/(e^2|x| + 1) with the sign of x. */

@@ -58,7 +58,7 @@ typedef vec value_of(const struct elementwise *, vec, vec, enum activation);
 INLINE void over_all(struct instruction *in, value_of *value, enum activation activation) {
   const struct elementwise a = *(const struct elementwise *)in->arguments;
   u32 size = *a.rows * a.width, blocks = divide_up(size, BLOCK);
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(blocks, 2); take(in, blocks, chunk, &got);) {
     u32 end = min_u32(got.end * BLOCK, size), i = got.begin * BLOCK;
     for (; i + 4 <= end; i += 4)

@@ -40,7 +40,7 @@ static void dense_row(const struct embed *a, const u8 *strip, u32 row, float *y)
 
 void embed(struct instruction *in, struct worker *me) {
   const struct embed a = *(const struct embed *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   while (take(in, *a.rows, 1, &got)) {
     i32 source = a.token_src[got.begin];
     u32 id = source >= 0 ? (u32)source : a.tokens[min_u32((u32)(-1 - source), a.pool - 1)];

@@ -12,7 +12,7 @@ struct append {
 
 void kv_append(struct instruction *in, struct worker *me) {
   const struct append a = *(const struct append *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(*a.rows, 1); take(in, *a.rows, chunk, &got);)
     for (u32 row = got.begin; row < got.end; row++) {
       u32 slot = a.write_slots[row];

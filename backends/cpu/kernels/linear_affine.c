@@ -182,6 +182,6 @@ static product *const products[] = {product_0,  product_1,  product_2,  product_
 void linear_affine(struct instruction *in, struct worker *me) {
   const struct linear a = *(const struct linear *)in->arguments;
   u32 strips = *a.rows ? divide_up(a.outputs, STRIP) : 0;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(strips, 2); take(in, strips, chunk, &got);) products[a.format](&a, got, me->scratch);
 }

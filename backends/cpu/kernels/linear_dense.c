@@ -64,7 +64,7 @@ static void many_rows(u32 number, const struct linear *a, struct units pairs, fl
 void linear_dense(struct instruction *in, struct worker *me) {
   const struct linear a = *(const struct linear *)in->arguments;
   u32 pairs = *a.rows ? divide_up(divide_up(a.outputs, STRIP), 2) : 0;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(pairs, 1); take(in, pairs, chunk, &got);) {
     if (!is_vector_form(*a.rows))
       many_rows(a.format, &a, got, (float *)me->scratch);

@@ -56,7 +56,7 @@ void prepare_affine(struct instruction *in, struct worker *me) {
   u32 rows = *a.rows, groups = a.columns / a.group;
   bool vector = is_vector_form(rows);
   u32 units = vector ? rows * groups : divide_up(rows, TILE), bytes = prepared_bytes(vector, true, a.columns, a.group);
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(units, vector ? 6 : 1); take(in, units, chunk, &got);)
     for (u32 unit = got.begin; unit < got.end; unit++)
       if (vector) {
@@ -77,7 +77,7 @@ void prepare_dense(struct instruction *in, struct worker *me) {
   u32 rows = *a.rows;
   bool vector = is_vector_form(rows);
   u32 units = vector ? rows : divide_up(rows, TILE), bytes = prepared_bytes(vector, false, a.columns, 0);
-  struct units got;
+  struct units got = {0, 0};
   while (take(in, units, 1, &got)) {
     u8 *out = a.prepared + got.begin * bytes;
     if (vector) {

@@ -104,7 +104,7 @@ static void dense_strip(const struct repack *a, u32 strip) {
 void repack(struct instruction *in, struct worker *me) {
   const struct repack a = *(const struct repack *)in->arguments;
   u32 strips = divide_up(a.count, STRIP);
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(strips, 1); take(in, strips, chunk, &got);)
     for (u32 strip = got.begin; strip < got.end; strip++)
       if (a.source == DENSE)

@@ -35,14 +35,14 @@ static void normalise(const struct norm *a, const float *x, float *y) {
 void rms_norm(struct instruction *in, struct worker *me) {
   const struct norm a = *(const struct norm *)in->arguments;
   u32 parts = *a.rows * a.groups;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(parts, ROW_LEAST(a.width)); take(in, parts, chunk, &got);)
     for (u32 part = got.begin; part < got.end; part++) normalise(&a, a.x + part * a.width, a.y + part * a.width);
 }
 
 void add_rms_norm(struct instruction *in, struct worker *me) {
   const struct norm a = *(const struct norm *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(*a.rows, ROW_LEAST(a.width)); take(in, *a.rows, chunk, &got);)
     for (u32 row = got.begin; row < got.end; row++) {
       const float *x = a.x + row * a.width, *residual = a.residual + row * a.width;

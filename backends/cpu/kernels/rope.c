@@ -20,7 +20,7 @@ struct turn {
 
 void rope_angles(struct instruction *in, struct worker *me) {
   const struct angles a = *(const struct angles *)in->arguments;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(*a.rows, 1); take(in, *a.rows, chunk, &got);)
     for (u32 row = got.begin; row < got.end; row++) {
       float *cosines = a.table + row * 2 * a.half, *sines = cosines + a.half;
@@ -60,7 +60,7 @@ static void turn_pairs(const struct turn *a, const float *x, const float *cosine
 void rope(struct instruction *in, struct worker *me) {
   const struct turn a = *(const struct turn *)in->arguments;
   u32 units = *a.rows * a.heads;
-  struct units got;
+  struct units got = {0, 0};
   for (u32 chunk = chunk_for(units, ROW_LEAST(a.width)); take(in, units, chunk, &got);)
     for (u32 unit = got.begin; unit < got.end; unit++) {
       const float *x = a.x + unit * a.width, *cosines = a.table + unit / a.heads * a.rotary;
