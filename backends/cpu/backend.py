@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -47,6 +47,7 @@ class CpuBackend:
             kinds=KINDS,
             supports=encodings,
             kv_dtype=DType.F32,
+            batch_invariant=True,
         )
 
     @property
@@ -83,6 +84,20 @@ class CpuBackend:
             self._memory.view(buffer.offset + offset, len(copied))[:] = copied
 
         self._queue.put(copy)
+
+    def download(self, spans: Sequence[tuple[Region, int, int]]) -> Ticket:
+        wanted = list(spans)
+        for buffer, offset, nbytes in wanted:
+            if offset < 0 or nbytes < 0 or offset + nbytes > buffer.nbytes:
+                raise ValueError(f"{nbytes} bytes at {offset} aren't all in a buffer of {buffer.nbytes}")
+
+        def copy() -> dict[str, memoryview]:
+            return {
+                str(index): memoryview(bytes(self._memory.view(buffer.offset + offset, nbytes)))
+                for index, (buffer, offset, nbytes) in enumerate(wanted)
+            }
+
+        return self._queue.put(copy)
 
     async def load(self, value: Value, source: WeightSource) -> Weight:
         weight = await self._patiently(lambda: allocate(value, self._memory))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,6 +20,8 @@ CONSTANTS = "#constants"
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu")
 TILE, VECTOR_ROWS, SPAN_KEYS, ATTENTION_ROWS = 4, 2, 256, 8
 """As in ``kernels/prepared.h`` and ``kernels/attention.c``."""
+ATTENTION_INPUTS = 11
+"""Without a custom mask."""
 _ROOM_BYTES = 16 << 10
 """What ``struct room`` of ``kernels/attention.c`` takes before its results, and some."""
 
@@ -220,8 +223,11 @@ def _attention(low: Lowering, op: Op) -> None:
     result = (width + 4) * 4
     spans = pages // (SPAN_KEYS // page_size) + starts + 1
     partials = low.temporary(f"#partials{len(low.instructions)}", spans * heads * result)
+    masked = len(op.inputs) > ATTENTION_INPUTS
     refs: tuple[Argument, ...] = tuple(Ref(name) for name in op.inputs)
-    sizes = (heads, kv_heads, width, page_size, low.value(keys).shape[0], op.integer("window"))
+    if not masked:
+        refs += (Ref("counts"), Ref("counts"))  # in place of the masks: never read
+    sizes = (heads, kv_heads, width, page_size, low.value(keys).shape[0], op.integer("window"), int(masked))
     factors = (op.number("scale"), op.number("softcap"))
     arguments: tuple[Argument, ...] = (*refs, Ref(op.outputs[0]), Ref(partials), Ref("counts"), *sizes, *factors)
     scratch = _ROOM_BYTES + (ATTENTION_ROWS * heads // kv_heads + 2) * result
@@ -256,6 +262,15 @@ def _copy_pages(low: Lowering, op: Op) -> None:
     low.emit("copy_pages", (counts, sources, targets, Ref(state.name), *sizes), op, None)
 
 
+def _copy_slots(low: Lowering, op: Op) -> None:
+    counts, sources, targets = (Ref(name) for name in op.inputs)
+    state, axis = low.value(op.outputs[0]), op.integer("axis")
+    outer, inner = math.prod(state.shape[1:axis]), math.prod(state.shape[axis + 1 :]) * state.dtype.nbytes
+    sizes = (state.nbytes // state.shape[0], state.shape[0], op.integer("page_size"), outer, inner)
+    scratch = low.value(op.inputs[1]).size * inner
+    low.emit("copy_slots", (counts, sources, targets, Ref(state.name), *sizes), op, None, scratch)
+
+
 def _matrix_format(low: Lowering, name: str) -> Any:
     form = low.weights[name].format
     if form is None:
@@ -282,6 +297,7 @@ _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "gather_rows": _gather_rows,
     "store": _store,
     "copy_pages": _copy_pages,
+    "copy_slots": _copy_slots,
 }
 
 KINDS = frozenset(_LOWERINGS)

@@ -339,6 +339,17 @@ class Attend:
     page: int = 16
     window: int = 0
     softcap: float = 0.0
+    masked: tuple[int, ...] = ()
+    """Sequences with a random custom mask."""
+
+
+def _masks(rng: np.random.Generator, shape: Attend, counts: list[int]) -> tuple[list[int], list[int]]:
+    starts, words = [], []
+    for index, (talk, entries) in enumerate(zip(shape.talks, counts, strict=True)):
+        starts.append(len(words) + 1 if index in shape.masked else 0)
+        if index in shape.masked:
+            words += [int(word) for word in rng.integers(0, 1 << shape.page, talk.rows * entries)]
+    return (starts, words) if words else ([], [])
 
 
 def _pages(
@@ -369,6 +380,7 @@ def _attention(shape: Attend) -> Builder:
             for talk, (ids, _, _) in zip(shape.talks, tables, strict=True)
             for i in range(talk.rows)
         ]
+        starts, words = _masks(rng, shape, counts)
         step = StepInputs(
             token_src=[0] * len(rows),
             positions=[position + 100 for position in rows],
@@ -381,8 +393,11 @@ def _attention(shape: Attend) -> Builder:
             fresh_bits=[f for _, _, fresh in tables for f in fresh],
             sample_rows=[0],
             draw_keys=[0, 0],
+            mask_starts=starts,
+            mask=words,
         )
-        fields = case.step(step, Bucket(len(rows) + 2, len(counts) + 1, 1, sum(counts) + 5))
+        spare = 3 if words else 0
+        fields = case.step(step, Bucket(len(rows) + 2, len(counts) + 1, 1, sum(counts) + 5, len(words) + spare))
         _record_attention(case, shape, fields, total_pages, tables)
 
     return make
@@ -436,6 +451,8 @@ ATTENTIONS = {
     "width 128": Attend((Talk(30, 1), Talk(2, 5)), width=128),
     "width 256": Attend((Talk(30, 1), Talk(2, 5)), heads=4, kv_heads=1, width=256),
     "width 20": Attend((Talk(30, 1), Talk(2, 5)), width=20),
+    "masked": Attend((Talk(40, 1), Talk(300, 1), Talk(90, 12), Talk(3, 2)), masked=(1, 2)),
+    "masked, window": Attend((Talk(300, 1), Talk(20, 30)), window=24, masked=(0, 1)),
     "page 8": Attend((Talk(300, 1), Talk(2, 35)), page=8),
     "page 32": Attend((Talk(300, 1, holes=True), Talk(2, 35)), page=32),
 }

@@ -23,7 +23,7 @@ from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, Unsuppo
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 from pie_edge.program.ops import Op, Program, Role, Value
-from pie_edge.program.trace import Trace, copy_pages_program
+from pie_edge.program.trace import Trace, copy_program
 from pie_edge.weights.formats import BLOCKS
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import unpack
@@ -269,7 +269,7 @@ def test_pages_are_copied_in_every_state() -> None:
                 Value("b", Role.STATE, DType.U32, (5, 8)),
             ]
             buffers = {name: await put(backend, array) for name, array in arrays.items()}
-            executable = await backend.compile(copy_pages_program(states, 4), buffers)
+            executable = await backend.compile(copy_program(states, 4, slots=False), buffers)
             words = {"counts": [2], "sources": [1, 3, 0, 0], "targets": [4, 2, 0, 0]}
             inputs = {name: np.array(values, np.uint32).tobytes() for name, values in words.items()}
             await backend.read(backend.run(executable, inputs))
@@ -347,7 +347,7 @@ def test_the_self_test_covers_every_kind() -> None:
     async def test() -> None:
         async with opened() as backend:
             covered = {op.kind for op in selftest.examination().program.ops}
-            assert covered == backend.limits.kinds - {"copy_pages"}
+            assert covered == backend.limits.kinds - {"copy_pages", "copy_slots"}
 
     run(test)
 

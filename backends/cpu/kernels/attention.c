@@ -13,10 +13,11 @@ enum { SPAN_KEYS = 256, MOST_SPAN_PAGES = SPAN_KEYS / 4, TILE_ROWS = 8 };
 struct attention {
   const float *q, *keys, *values;
   const u32 *key_positions, *positions, *row_index, *query_starts, *page_starts, *pages, *page_bits, *fresh_bits;
+  const u32 *mask_starts, *mask; /* only where `masked` */
   float *y;
   float *partials;   /* [span][head]: results of single-row sequences */
   const u32 *counts; /* rows, sequences, … */
-  u32 heads, kv_heads, width, page_size, page_count, window;
+  u32 heads, kv_heads, width, page_size, page_count, window, masked;
   float scale, softcap;
 };
 
@@ -68,16 +69,26 @@ static u32 inside_window(const struct attention *a, u32 page, u32 position) {
   return inside;
 }
 
-/* What `row` sees of a span: slots that are written, and not of this pass or not after the row, and inside the window. */
+/* A row's words of its sequence's custom mask, one a page entry; null where it has none. */
+static const u32 *mask_of(const struct attention *a, u32 sequence, u32 row) {
+  if (!a->masked || !a->mask_starts[sequence]) return 0;
+  u32 entries = a->page_starts[sequence + 1] - a->page_starts[sequence];
+  return a->mask + a->mask_starts[sequence] - 1 + (row - a->query_starts[sequence]) * entries;
+}
+
+/* What `row` sees of a span: slots that are written, and not of this pass or not after the row, and inside the window,
+ * and allowed by a custom mask. */
 static void look(const struct attention *a, u32 sequence, u32 span, u32 row, struct sight *sight) {
   u32 first = a->page_starts[sequence] + span * span_pages(a), end = a->page_starts[sequence + 1];
   u32 full = a->page_size == 32 ? ~0u : (1u << a->page_size) - 1, own = a->row_index[row];
+  const u32 *allowed = mask_of(a, sequence, row);
   for (u32 i = 0, key = span * SPAN_KEYS; i < span_pages(a); i++, key += a->page_size) {
     u32 entry = first + i;
     sight->slots[i] = 0;
     if (entry >= end || a->pages[entry] >= a->page_count) continue;
     u32 seen = a->page_bits[entry] & full, until = own < key ? 0 : own - key + 1;
     if (until < a->page_size) seen &= ~a->fresh_bits[entry] | ((1u << until) - 1);
+    if (allowed) seen &= allowed[entry - a->page_starts[sequence]];
     if (seen && a->window) seen &= inside_window(a, a->pages[entry], a->positions[row]);
     sight->slots[i] = seen;
   }

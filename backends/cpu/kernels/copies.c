@@ -1,4 +1,4 @@
-/* gather_rows, store and copy_pages: bytes moved as they are. */
+/* gather_rows, store, copy_pages and copy_slots: bytes moved as they are. */
 #include "crew.h"
 
 struct gather {
@@ -20,6 +20,13 @@ struct copy_pages {
   const u32 *count, *sources, *targets;
   u8 *state;
   u32 page_bytes, pages;
+};
+
+/* A slot's bytes lie in `outer` pieces of `inner` bytes, each piece beside those of the page's other slots. */
+struct copy_slots {
+  const u32 *count, *sources, *targets;
+  u8 *state;
+  u32 page_bytes, pages, page_size, outer, inner;
 };
 
 void gather_rows(struct instruction *in, struct worker *me) {
@@ -45,5 +52,25 @@ void copy_pages(struct instruction *in, struct worker *me) {
     u32 source = a.sources[got.begin], target = a.targets[got.begin];
     if (source < a.pages && target < a.pages)
       __builtin_memcpy(a.state + target * a.page_bytes, a.state + source * a.page_bytes, a.page_bytes);
+  }
+}
+
+INLINE u8 *piece_of(const struct copy_slots *a, u32 slot, u32 piece) {
+  u32 page = slot / a->page_size, offset = slot % a->page_size;
+  return a->state + page * a->page_bytes + (piece * a->page_size + offset) * a->inner;
+}
+
+/* A thread takes a piece of all slots: it reads them all before it writes one. */
+void copy_slots(struct instruction *in, struct worker *me) {
+  const struct copy_slots a = *(const struct copy_slots *)in->arguments;
+  u8 *held = me->scratch;
+  u32 limit = a.pages * a.page_size;
+  struct units got;
+  while (take(in, a.outer, 1, &got)) {
+    for (u32 i = 0; i < *a.count; i++)
+      if (a.sources[i] < limit) __builtin_memcpy(held + i * a.inner, piece_of(&a, a.sources[i], got.begin), a.inner);
+    for (u32 i = 0; i < *a.count; i++)
+      if (a.sources[i] < limit && a.targets[i] < limit)
+        __builtin_memcpy(piece_of(&a, a.targets[i], got.begin), held + i * a.inner, a.inner);
   }
 }

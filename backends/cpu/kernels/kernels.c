@@ -2,8 +2,9 @@
 #include "crew.h"
 
 kernel add, softcap, glu, rms_norm, add_rms_norm, rope_angles, rope, kv_append, attention, attention_merge, prepare_affine,
-    prepare_dense, linear_affine, linear_dense, embed, gather_rows, store, copy_pages, repack;
+    prepare_dense, linear_affine, linear_dense, embed, gather_rows, store, copy_pages, copy_slots, repack;
 
-kernel *const kernels[] = {add,           softcap,       glu,         rms_norm,     add_rms_norm, rope_angles, rope,
-                           kv_append,     attention,     attention_merge, prepare_affine, prepare_dense,
-                           linear_affine, linear_dense,  embed,       gather_rows,  store,        copy_pages,  repack};
+kernel *const kernels[] = {add,           softcap,      glu,       rms_norm,    add_rms_norm,    rope_angles,    rope,
+                           kv_append,     attention,    attention_merge, prepare_affine, prepare_dense,
+                           linear_affine, linear_dense, embed,     gather_rows, store,           copy_pages,     copy_slots,
+                           repack};
