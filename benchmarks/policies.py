@@ -20,11 +20,11 @@ class WorkConserving:
     chunk: int | None = None
 
     def hold(self, sim: Simulation) -> float | None:
-        return sim.pace.hold(len(sim.asking), len(sim.alive), sim.now)
+        return sim.pace.hold(len(sim.asking), len(sim.alive), sim.singles, sim.now)
 
     def select(self, sim: Simulation, heads: list[Work]) -> Selection:
         if self.chunk is None:
-            return heads, sim.pace.budget(BUDGET)
+            return heads, sim.pace.budget(BUDGET, sum(work.remaining == 1 for work in heads))
         return heads, replace(BUDGET, shared_rows=self.chunk, decoding=sim.pace.decoding > 0)
 
 

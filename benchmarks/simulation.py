@@ -125,6 +125,10 @@ class Simulation:
     def asking(self) -> set[Space]:
         return {work.space for work in (*self.queues, *self.prepared)}
 
+    @property
+    def singles(self) -> int:
+        return sum(work.remaining == 1 for work in (*self.queues.heads(), *self.prepared))
+
     # ---- inferlets
 
     def start(self, script: Script) -> None:
@@ -228,13 +232,13 @@ class Simulation:
     def _take_up(self, run: Run, ahead: Work) -> None:
         run.prepared, ahead.confirmed = None, True
         self._admit(ahead)
-        if not ahead.flying and not ahead.done:
+        if not ahead.done:
             self.prepared.remove(ahead)
             self.queues.push(ahead)
             return
         self.residency.mark(ahead)
         self._predict(ahead)
-        if ahead.done:
+        if not ahead.flying:
             self._deliver(ahead)
 
     def _dispatch(self) -> None:
@@ -258,7 +262,7 @@ class Simulation:
         slices = pick(*self.policy.select(self, [*heads, *self.prepared]), PAGE)
         for part in slices:
             self.pool.release(copy.source for copy in self.residency.claim(part))
-            part.work.flying = True
+            part.work.launch(part.count)
         if not slices:
             return False
         self.prepared = [work for work in self.prepared if not work.flying]
@@ -282,8 +286,7 @@ class Simulation:
         step = self.flights.popleft()
         self.pace.landed(self.now)
         for part in step.slices:
-            part.work.flying = False
-            part.work.done += part.count
+            part.work.flying -= 1
             assert part.work.context is not None
             self.residency.index.insert(part.work.context)
             if part.last:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.backend_choice import BACKENDS
-from pie_edge.config_values import Kind, flag, one_of, seconds, size, text, whole
+from pie_edge.config_values import Kind, flag, hosts, one_of, seconds, size, text, whole
 from pie_edge.errors import ConfigError
 
 PREFIX = "PIE_EDGE_"
@@ -39,6 +39,9 @@ class InstanceLimits:
         512 * 2**20, size(32 * 2**20, 4 * 2**30), "Memory of one inferlet's Wasm instance, in bytes or with a unit."
     )
     time: float = _setting(600.0, seconds(0, 1e7), "Wall-clock time of one inferlet; 0 is no limit.")
+    http: tuple[str, ...] = _setting(
+        (), hosts(), "Hosts that inferlets may send HTTP requests to: HOST for its usual ports, HOST:PORT, or * for any."
+    )
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,8 @@ class Key:
     @property
     def flag(self) -> str:
         """``--page-size``; a limit's is ``--max-time``."""
+        if self.name == "limits.http":
+            return "--allow-http"
         return "--" + self.name.replace("limits.", "max-").replace("_", "-")
 
 

@@ -47,6 +47,26 @@ def text() -> Kind:
     return Kind(ANY_TEXT, parse, str, _quoted)
 
 
+_HOST = re.compile(r"(?:\*|\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?::[0-9]{1,5})?")
+
+
+def hosts() -> Kind:
+    """A list of ``HOST`` or ``HOST:PORT``; as one text they have commas between them."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not all(
+            isinstance(one, str) and _HOST.fullmatch(one) for one in value
+        ):
+            raise ValueError
+        return tuple(value)
+
+    def read(text: str) -> object:
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    expects = 'a list of hosts such as ["example.org", "localhost:8080"]'
+    return Kind(expects, parse, read, lambda value: f"[{', '.join(map(_quoted, value))}]")
+
+
 def flag() -> Kind:
     def parse(value: object) -> bool:
         if not isinstance(value, bool):

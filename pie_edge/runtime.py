@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.space import Usage
 from pie_edge.errors import BackendUnavailable, TemplateError, TokenizerError
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
@@ -22,8 +24,9 @@ from pie_edge.spill import FileSpill
 from pie_edge.tokenizer import Tokenizer
 from pie_edge.tokenizer.template import ChatTemplate
 from pie_edge.tokenizer.turns import Turns
-from pie_edge.weights import hub
+from pie_edge.weights import hub, store
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
+from pie_edge.weights.fingerprint import fingerprint
 from pie_edge.weights.source import file_weight
 
 
@@ -73,8 +76,7 @@ class Runtime:
             timings["time_to_first_token"] = usage.first_result - started
         if usage.read_rows > 1 and usage.last_result > usage.first_result:
             timings["tokens_per_second"] = (usage.read_rows - 1) / (usage.last_result - usage.first_result)
-        counts = {"forwarded": usage.forwarded_tokens, "sampled": usage.read_rows, "passes": usage.passes}
-        return RunResult(outcome.result, counts, timings)
+        return RunResult(outcome.result, _counts(usage), timings)
 
     async def close(self) -> None:
         await self.host.close()
@@ -111,10 +113,16 @@ async def open_runtime(
                 engine,
                 tokenizer,
                 turns,
-                limits=Limits(memory=settings.limits.memory, time=settings.limits.time),
+                limits=Limits(
+                    memory=settings.limits.memory, time=settings.limits.time, http=settings.limits.http
+                ),
                 cache_dir=cache_folder(),
                 progress=progress,
                 max_instances=settings.max_instances,
+                data=store.home(),
+                fingerprint=functools.partial(fingerprint, checkpoint),
+                template="" if turns is None else turns.source,
+                top_k=settings.top_k,
             )
         except BaseException:
             await engine.close()
@@ -149,6 +157,7 @@ async def _open_engine(
             page_size=settings.page_size,
             licence=str(checkpoint.config.get("general.license", "")),
             description=str(checkpoint.config.get("general.name", "")),
+            version=str(checkpoint.config.get("general.version", "")),
         )
         chosen = DeviceSettings(
             page_size=settings.page_size,
@@ -161,6 +170,22 @@ async def _open_engine(
     except BaseException:
         await opened.close()
         raise
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    """What an inferlet used, as ``--json`` shows it: tokens, but for ``passes``, ``…_pages``, and run-ahead's hits and misses."""
+    return {
+        "forwarded": usage.forwarded_tokens,
+        "sampled": usage.read_rows,
+        "passes": usage.passes,
+        "cached": usage.cached_tokens,
+        "recomputed": usage.recomputed_tokens,
+        "evicted_pages": usage.evicted_pages,
+        "parked_pages": usage.parked_pages,
+        "restored_pages": usage.restored_pages,
+        "predicted": usage.predicted,
+        "mispredicted": usage.mispredicted,
+    }
 
 
 def _language(checkpoint: Checkpoint) -> tuple[Tokenizer, Turns | None]:

@@ -53,6 +53,12 @@ def run(
     max_time: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="Seconds the inferlet may take; 0 is no limit.")
     ] = None,
+    allow_http: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]", help="A host that the inferlet may send HTTP requests to; may be given again."
+        ),
+    ] = None,
     input_file: Annotated[
         str | None, typer.Option("--input", metavar="FILE", help="A JSON file with the input; - is standard input.")
     ] = None,
@@ -64,7 +70,13 @@ def run(
     Values are typed as JSON where they parse; --key:text keeps one as text; --key alone is true, --no-key false; a key
     given again makes a list.
     """
-    flags = {"model": model, "backend": backend, "device": device, "limits.time": max_time}
+    flags = {
+        "model": model,
+        "backend": backend,
+        "device": device,
+        "limits.time": max_time,
+        "limits.http": allow_http or None,
+    }
     request = Request(
         file=_source(file),
         input=(read_object(input_file) if input_file else {}) | parse_words(context.obj or []),

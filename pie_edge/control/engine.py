@@ -188,7 +188,7 @@ class Engine:
         """What a program asks for was prepared: it waits, is under way, or is done."""
         self._admit(ahead)
         ahead.space.usage.predicted += 1
-        if not ahead.flying and not ahead.done:
+        if not ahead.done:
             self._prepared.remove(ahead)
             self.ahead.free_source(ahead)
             self._queues.push(ahead)
@@ -196,7 +196,7 @@ class Engine:
             return ahead.future
         self.residency.mark(ahead)
         self._predict([ahead])
-        if ahead.done:
+        if not ahead.flying:
             self._deliver(ahead, ahead.future.result())
         return ahead.future
 
@@ -254,7 +254,8 @@ class Engine:
         if not self._queues.ready and not self._prepared:
             return False
         asking = {work.space for work in (*self._queues, *self._prepared)}
-        wait = self._pace.hold(len(asking), len(self.spaces), time.perf_counter())
+        singles = sum(work.remaining == 1 for work in (*self._queues.heads(), *self._prepared))
+        wait = self._pace.hold(len(asking), len(self.spaces), singles, time.perf_counter())
         if wait <= 0:
             return True
         asyncio.get_running_loop().call_later(wait, self._wake.set)
@@ -263,20 +264,22 @@ class Engine:
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
         self._drop_cancelled()
-        heads = self._queues.heads()
+        heads = self._heads()
         while acting := [work for work in heads if work.action is not None]:
             for work in acting:
                 await self._act(work)
-            heads = self._queues.heads()
+            heads = self._heads()
         for work in heads:
             if work.adopted is None:
                 work.done = work.adopted = self.residency.adopt(work)
                 work.space.usage.cached_tokens += work.adopted
         admitted = self.residency.admitted(heads)
-        slices = pick([*admitted, *self._prepared], self._pace.budget(self._budget), self.pool.page_size)
+        candidates = [*admitted, *self._prepared]
+        budget = self._pace.budget(self._budget, sum(work.remaining == 1 for work in candidates))
+        slices = pick(candidates, budget, self.pool.page_size)
         ready, copies, moves = self._claim(slices)
         for part in ready:
-            part.work.flying = True
+            part.work.launch(part.count)
         await self._copy(copies)
         await self._restore(moves)
         self.residency.pressure.recent.append(len(moves))
@@ -304,6 +307,10 @@ class Engine:
             self.ahead.free_source(part.work)
         self._predict([part.work for part in ready if part.last and part.work.confirmed])
         return True
+
+    def _heads(self) -> list[Work]:
+        """Calls that may run now and that somebody still waits for."""
+        return [work for work in self._queues.heads() if not work.future.done()]
 
     def _predict(self, works: Sequence[Work]) -> None:
         """Prepare the passes that will follow these."""
@@ -337,8 +344,7 @@ class Engine:
         self.statistics.rows += step.inputs.counts.rows
         self.statistics.largest_step = max(self.statistics.largest_step, len(step.slices))
         for part in step.slices:
-            part.work.flying = False
-            part.work.done += part.count
+            part.work.flying -= 1
             if part.work.context is not None and not part.work.context.retired:
                 self.prefixes.insert(part.work.context)
         for readout, tensors in zip(step.readouts, results, strict=True):
@@ -384,8 +390,11 @@ class Engine:
 
     def _crash(self, step: batch.Batch, error: Exception) -> None:
         """The step came to nothing: its calls fail, and what they wrote is not to be trusted."""
+        for part in step.slices:
+            for entry, _ in part.writes:
+                self.prefixes.remove(entry.page)
         for work in (part.work for part in step.slices):
-            work.flying = False
+            work.flying -= 1
             if work.context is not None:
                 work.context.plain = False
             if not work.confirmed and work.context is not None:
@@ -402,6 +411,7 @@ class Engine:
         copies: list[Copy] = []
         moves: list[Move] = []
         for part in slices:
+            before = self.prefixes.evictions
             try:
                 restored = self.residency.restore(self.residency.parked(part), part.work.space.name)
                 part.work.space.usage.restored_pages += len(restored)
@@ -409,6 +419,8 @@ class Engine:
                 copies += self.residency.claim(part)
             except OutOfPages:
                 continue
+            finally:
+                part.work.space.usage.evicted_pages += self.prefixes.evictions - before
             ready.append(part)
         return ready, copies, moves
 

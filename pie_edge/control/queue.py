@@ -86,10 +86,11 @@ class Placement:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A call on its way: what it asks, for whom, and how many of its rows have been forwarded.
+    """A call on its way: what it asks, for whom, and how many of its rows are done or under way.
 
-    ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; while ``flying`` some are in
-    a step on the device. An ``action`` is done in place of a pass when its turn comes. The token of a predicted pass comes
+    ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; ``flying`` is how many steps on
+    the device have some of them: the device works in order, so a prompt's next rows may follow before the last ones have
+    landed. An ``action`` is done in place of a pass when its turn comes. The token of a predicted pass comes
     from the ``source`` slot of the device's token pool, and until it is ``confirmed`` nobody has asked for it; ``slot`` is
     where a pass keeps its own token for one that may follow.
     """
@@ -111,7 +112,7 @@ class Work:
     confirmed: bool = True
     done: int = 0
     adopted: int | None = None
-    flying: bool = False
+    flying: int = 0
     using: bool = True
     ended: bool = False
 
@@ -120,6 +121,16 @@ class Work:
         """What its draws derive from."""
         own = None if self.context is None else self.context.seed
         return self.space.seed if own is None else own
+
+    @property
+    def runnable(self) -> bool:
+        """Whether something of it is left to be done."""
+        return self.action is not None or self.remaining > 0
+
+    def launch(self, count: int) -> None:
+        """The next ``count`` rows are in a step on the device."""
+        self.done += count
+        self.flying += 1
 
     @property
     def remaining(self) -> int:
@@ -154,11 +165,11 @@ class Queues:
     @property
     def ready(self) -> bool:
         """Whether one may run now."""
-        return any(not queue[0].flying for queue in self._queues.values())
+        return any(queue[0].runnable for queue in self._queues.values())
 
     def heads(self) -> list[Work]:
         """Those that may run now."""
-        waiting = [queue[0] for queue in self._queues.values() if not queue[0].flying]
+        waiting = [queue[0] for queue in self._queues.values() if queue[0].runnable]
         return sorted(waiting, key=lambda work: (-work.space.priority_of(work.queue), work.arrival))
 
     def finish(self, work: Work) -> None:

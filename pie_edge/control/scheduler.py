@@ -1,4 +1,4 @@
-"""Which calls run in the next step: short ones first, then slices of long prefills, oldest first.
+"""Which calls run in the next step: single tokens, and slices of long prefills beside them, oldest first.
 
 Chunked prefill after Sarathi-Serve (arXiv:2403.02310): decodes never wait behind more than one chunk of somebody
 else's prompt, and a prompt alone gets the whole step.
@@ -15,9 +15,11 @@ from pie_edge.control.queue import Work
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one step holds: token rows, sequences, rows read out, page-table entries. ``shared_rows`` is the most rows when
-    single-token calls run beside a prompt, or with ``decoding`` may ask for that any moment: the longest that a decode waits
-    for somebody else's prefill."""
+    """What one step holds: token rows, sequences, rows read out, page-table entries.
+
+    ``shared_rows`` is the most rows of prompts when single-token calls are in the step, or with ``decoding`` may ask for that
+    any moment: what a decode waits for somebody else's prefill. 0 keeps prompts out of a step that has single tokens.
+    """
 
     rows: int
     sequences: int
@@ -52,44 +54,52 @@ class Slice:
 
 
 def pick(heads: Sequence[Work], budget: Budget, page_size: int) -> tuple[Slice, ...]:
-    """The next step's slices. ``heads`` come in the order they deserve; single-token calls go before longer ones.
+    """The next step's slices, single-token calls first. ``heads`` come in the order they deserve.
 
-    Two calls that touch a page which one of them writes never share a step.
+    The first of the longer calls is sure of a chunk, and the single tokens of the rest of the step, so that neither kind
+    starves the other. Two calls that touch a page which one of them writes never share a step.
     """
+    singles = [work for work in heads if work.remaining == 1]
+    longer = [work for work in heads if work.remaining > 1] if budget.shared_rows or not singles else []
     step = _Step(budget, page_size)
-    ordered = sorted(heads, key=lambda work: work.remaining > 1)
-    for work in ordered:
-        if len(step.picked) == budget.sequences:
-            break
-        shared = budget.decoding or (step.picked and step.picked[0].work.remaining == 1)
-        if shared and work.remaining > 1:
-            step.rows = min(step.rows, max(budget.shared_rows - step.used, 0))
-        step.try_to_add(work)
-    return tuple(step.picked)
+    prompt_rows = max(budget.rows - min(len(singles), budget.sequences - 1), 1)
+    if singles or budget.decoding:
+        prompt_rows = min(prompt_rows, budget.shared_rows)
+    for work in longer[:1]:
+        # Rows of one epilogue may be more than a chunk: they can't wait for a step with more room.
+        count = _rows_for(work, prompt_rows) or work.remaining
+        prompt_rows = max(prompt_rows - count, 0)
+        step.try_to_add(work, count)
+    for work in singles:
+        step.try_to_add(work, 1)
+    for work in longer[1:]:
+        prompt_rows -= step.try_to_add(work, _rows_for(work, min(prompt_rows, step.rows)))
+    return tuple(sorted(step.picked, key=lambda part: part.work.remaining > 1))
 
 
 class _Step:
     def __init__(self, budget: Budget, page_size: int) -> None:
-        self.rows, self.sampled, self.entries = budget.rows, budget.sampled, budget.entries
+        self.rows, self.sequences = budget.rows, budget.sequences
+        self.sampled, self.entries = budget.sampled, budget.entries
         self.picked: list[Slice] = []
-        self.used = 0
         self._page_size = page_size
         self._read: set[Hashable] = set()
         self._written: set[Hashable] = set()
 
-    def try_to_add(self, work: Work) -> None:
-        count = _rows_for(work, self.rows)
-        if count == 0:
-            return
+    def try_to_add(self, work: Work, count: int) -> int:
+        """The next ``count`` rows of a work, if the step holds them. How many were added."""
+        if not 0 < count <= self.rows or not self.sequences:
+            return 0
         placement, end = work.placement, work.end(count)
         table, fresh = placement.table(end, self._page_size), placement.fresh(work.done, count, self._page_size)
         part = Slice(work, work.done, count, end, table, fresh)
         outs = len(work.rows) if part.last else 0
         if outs > self.sampled or len(table) > self.entries or not self._separate(part):
-            return
+            return 0
         self.picked.append(part)
-        self.rows, self.sampled, self.entries = self.rows - count, self.sampled - outs, self.entries - len(table)
-        self.used += count
+        self.rows, self.sequences = self.rows - count, self.sequences - 1
+        self.sampled, self.entries = self.sampled - outs, self.entries - len(table)
+        return count
 
     def _separate(self, part: Slice) -> bool:
         """Whether it touches nothing that another slice of the step writes, nor the other way round; then note what it does."""

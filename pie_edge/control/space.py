@@ -98,7 +98,7 @@ class Space:
 
         Raises ContextOverflow or, for more than there could ever be, OutOfPages.
         """
-        self._check_open()
+        self.check_open()
         if tokens < 0:
             raise InvalidHandle(f"{self.name} asked for a working set of {tokens} tokens; ask for 0 or more")
         self._check_context(tokens)
@@ -210,7 +210,7 @@ class Space:
         return handle
 
     def find(self, working_set: int) -> WorkingSet:
-        self._check_open()
+        self.check_open()
         if working_set not in self._sets:
             raise InvalidHandle(f"{self.name} has no working set {working_set}; it was dropped or never made")
         return self._sets[working_set]
@@ -224,7 +224,8 @@ class Space:
             )
         context.entries += (Entry() for _ in range(count))
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raises what it ended with."""
         if isinstance(self._ended, OutOfPages):
             raise self._ended
         if self.closed:

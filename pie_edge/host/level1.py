@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.handles import Handles, KvRange, Tensors
@@ -44,11 +43,16 @@ class Level1:
         self._space = space
         self._page_size = page_size
         self._open_handles = open_handles
+        self._handles: Handles | None = None
         self._queues: Table[Queue] = Table(space.name, "queue", _MOST_QUEUES)
 
-    @cached_property
+    @property
     def handles(self) -> Handles:
-        return self._open_handles(self._space)
+        """Raises what the space ended with, if it has: OutOfPages, for one that had to make room."""
+        self._space.check_open()
+        if self._handles is None:
+            self._handles = self._open_handles(self._space)
+        return self._handles
 
     def create_queue(self) -> int:
         return self._queues.add(Queue())

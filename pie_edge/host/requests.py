@@ -84,7 +84,7 @@ async def _ended(child: Instance) -> str:
     try:
         outcome = await child.result()
     except InferletError as error:
-        told = f"{error}\n{error.traceback}" if error.traceback else str(error)
+        told = f"{error}\n{error.traceback}".rstrip()
         raise type(error)(told, error.traceback, error.cause) from None
     return json.dumps(outcome.result)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from pie_edge.errors import TemplateError
-from pie_edge.tokenizer.template import MISSING, ChatTemplate
+from pie_edge.tokenizer.template import DEFAULT, MISSING, ChatTemplate
 from pie_edge.tokenizer.tokenizer import Tokenizer
 
 # Words that no template trims, looks for or writes itself.
@@ -29,6 +29,11 @@ class Turns:
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self._tokenizer = tokenizer
         self._template = template
+
+    @property
+    def source(self) -> str:
+        """The template as it was written, in Jinja; empty where there is none."""
+        return "" if self._template is None else self._template.sources.get(DEFAULT, "")
 
     def prefix(self) -> list[int]:
         """What a context must start with: BOS or nothing, and no system message."""

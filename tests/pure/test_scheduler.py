@@ -41,7 +41,7 @@ def test_single_tokens_go_before_prompts_and_prompts_fill_the_rest() -> None:
     prompt, decode = work(100, arrival=0), work(1, start=20, arrival=1)
     first, second = pick([prompt, decode], BUDGET, PAGE)
     assert (first.work, first.count) == (decode, 1)
-    assert (second.work, second.first, second.count, second.last) == (prompt, 0, 15, False)
+    assert (second.work, second.first, second.count, second.last) == (prompt, 0, 16, False)
 
 
 def test_a_prompt_alone_gets_the_whole_step_and_ends_exactly() -> None:

@@ -32,7 +32,8 @@ class Subscription(AsyncIterator[str]):
     def __init__(self, topic: str) -> None:
         self.topic = topic
         self._handle = host().subscribe(topic)
-        self._inbox: Inbox[str] = Inbox(lambda: Message(self._handle.id))
+        number = self._handle.id  # alone: a subscription that nobody refers to any more ends at once
+        self._inbox: Inbox[str] = Inbox(lambda: Message(number))
         self._open = True
 
     async def receive(self) -> str:

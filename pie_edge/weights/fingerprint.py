@@ -1,0 +1,26 @@
+"""What tells one model from another, without reading all of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from pie_edge.weights.checkpoint import Checkpoint
+
+_SAMPLE = 512  # bytes from the beginning and from the end of each tensor
+
+
+def fingerprint(checkpoint: Checkpoint) -> str:
+    """A digest over the architecture, every tensor's name, shape, encoding and length, and a sample of its bytes.
+
+    A fine-tuned copy differs in nearly all of them. It takes milliseconds, where the digest of the whole file takes seconds.
+    """
+    digest = hashlib.sha256(checkpoint.architecture.encode())
+    for name in sorted(checkpoint.tensors):
+        tensor = checkpoint.tensors[name]
+        described = [name, list(tensor.shape), tensor.encoding, tensor.nbytes]
+        digest.update(json.dumps(described).encode())
+        view, size = tensor.span.view(), tensor.nbytes
+        digest.update(view[:_SAMPLE])
+        digest.update(view[max(size - _SAMPLE, 0) :])
+    return digest.hexdigest()
