@@ -33,10 +33,10 @@ def describe_exit(code: int, told: str) -> str:
     return f"it ended with status {code}" + ("; its last words:\n" + "\n".join(last) if last else "")
 
 
-def worker(side: str, model: Path, backend: str, threads: int) -> list[str]:
+def worker(side: str, model: Path, backend: str, threads: int, clock: str) -> list[str]:
     """The command of ``benchmarks.worker`` for a side."""
     command = [sys.executable, "-m", "benchmarks.worker", side, str(model)]
-    return [*command, "--backend", backend, "--threads", str(threads)]
+    return [*command, "--backend", backend, "--threads", str(threads), "--clock", clock]
 
 
 class Process:

@@ -68,32 +68,45 @@ class Result:
 HEADER = ("model", "workload", *(f"{name}, tok/s" for name in SIDES), "engine ÷ peer", "inferlet ÷ peer")
 
 
-def measure(
-    model: str, path: Path, backend: str, threads: int, rounds: int, patience: Patience
-) -> tuple[list[Result], list[str]]:
+@dataclass(frozen=True)
+class Setup:
+    """How everything is measured in one run. ``clock`` is ``wall`` or ``cpu``."""
+
+    backend: str
+    threads: int
+    rounds: int
+    clock: str
+    patience: Patience
+
+    @property
+    def sides(self) -> Sequence[str]:
+        """What an inferlet's steps take is read from the engine's own clock, which is the wall's."""
+        return SIDES if self.clock == "wall" else [name for name in SIDES if name != "inferlet"]
+
+
+def measure(model: str, path: Path, setup: Setup) -> tuple[list[Result], list[str]]:
     """Results by workload, and a line for each side: what it is and the memory it took."""
     ids = models.token_ids(path, 1024)
     with ExitStack() as stack:
         sides: dict[str, Process] = {}
-        for name in SIDES:
+        for name in setup.sides:
+            command = worker(name, path, setup.backend, setup.threads, setup.clock)
             try:
-                sides[name] = stack.enter_context(Process(name, worker(name, path, backend, threads)))
+                sides[name] = stack.enter_context(Process(name, command))
             except PeerMissingError as error:
                 print(f"{name} is not here, only ours is measured: {error}", file=sys.stderr)
         results = []
         for work in WORKLOADS:
-            results.append(Result(model, work.title, _turns(sides, work, ids, rounds, patience)))
+            results.append(Result(model, work.title, _turns(sides, work, ids, setup)))
             print(" | ".join(results[-1].row()), file=sys.stderr)
         notes = [f"{name}: {side.description}; {side.memory / 1e6:.0f} MB resident" for name, side in sides.items()]
         return results, notes
 
 
-def _turns(
-    sides: Mapping[str, Process], work: Workload, ids: Sequence[int], rounds: int, patience: Patience
-) -> dict[str, list[float]]:
+def _turns(sides: Mapping[str, Process], work: Workload, ids: Sequence[int], setup: Setup) -> dict[str, list[float]]:
     calls = {name: partial(side.measure, work.name, **work.arguments(ids)) for name, side in sides.items()}
     in_turns(calls, 1)  # Buckets are recorded, caches filled, clocks raised.
-    return in_turns(calls, rounds, patience)
+    return in_turns(calls, setup.rounds, setup.patience)
 
 
 def cores() -> int:
@@ -107,16 +120,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--threads", type=int, default=cores(), help="of each side; default: one a core")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: tokens by the process's own processor time; with --threads 1 fair on a machine that has company",
+    )
     parser.add_argument("--json", type=Path, help="write every figure there")
     parser.add_argument("--patience", type=float, default=10, help="seconds to wait for an idle machine, each time")
     asked = parser.parse_args(argv)
-    patience = Patience(asked.patience)
+    setup = Setup(asked.backend, asked.threads, asked.rounds, asked.clock, Patience(asked.patience))
     results: list[Result] = []
     for model in asked.model or models.MODELS:
-        found, notes = measure(model, models.find(model), asked.backend, asked.threads, asked.rounds, patience)
+        found, notes = measure(model, models.find(model), setup)
         results += found
         print("\n".join(notes), file=sys.stderr)
-    patience.tell()
+    setup.patience.tell()
     print(table(HEADER, [result.row() for result in results]))
     if asked.json:
         asked.json.write_text(json.dumps([asdict(result) for result in results], indent=2), encoding="utf-8")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.sides.side import Job, Side
 
 SIDES = ("engine", "inferlet", "llama.cpp")
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def open_side(name: str, job: Job) -> Side:
@@ -54,9 +56,10 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     asked = parser.parse_args()
     try:
-        side = open_side(asked.side, Job(asked.model, asked.backend, asked.threads))
+        side = open_side(asked.side, Job(asked.model, asked.backend, asked.threads, CLOCKS[asked.clock]))
     except ImportError as error:
         _tell({"missing": str(error)})
         return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
@@ -14,6 +13,7 @@ from benchmarks.sides.side import Job
 
 class EngineSide:
     def __init__(self, job: Job) -> None:
+        self._clock = job.clock
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
         self._opened: Opened = self._runner.run(
@@ -41,25 +41,25 @@ class EngineSide:
     async def _decode(self, prompt: Sequence[int], count: int) -> float:
         stream = self._stream(len(prompt) + count)
         token = await stream.next_token(prompt)
-        start = time.perf_counter()
+        start = self._clock()
         await stream.generate([token], count)
-        seconds = time.perf_counter() - start
+        seconds = self._clock() - start
         stream.close()
         return count / seconds
 
     async def _prefill(self, prompt: Sequence[int]) -> float:
         stream = self._stream(len(prompt))
-        start = time.perf_counter()
+        start = self._clock()
         await stream.next_token(prompt)
-        seconds = time.perf_counter() - start
+        seconds = self._clock() - start
         stream.close()
         return len(prompt) / seconds
 
     async def _streams(self, prompts: Sequence[Sequence[int]], count: int) -> float:
         streams = [self._stream(len(prompt) + count) for prompt in prompts]
-        start = time.perf_counter()
+        start = self._clock()
         await asyncio.gather(*(s.generate(prompt, count) for s, prompt in zip(streams, prompts, strict=True)))
-        seconds = time.perf_counter() - start
+        seconds = self._clock() - start
         for stream in streams:
             stream.close()
         return len(prompts) * count / seconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import llama_cpp as c
@@ -14,6 +13,7 @@ CONTEXT, BATCH, SEQUENCES = 4096, 512, 16
 
 class LlamaCppSide:
     def __init__(self, job: Job) -> None:
+        self._clock = job.clock
         c.llama_backend_init()
         c.llama_log_set(_QUIET, None)
         self._model = c.llama_model_load_from_file(str(job.model).encode(), c.llama_model_default_params())
@@ -31,20 +31,20 @@ class LlamaCppSide:
     def decode(self, prompt: Sequence[int], count: int) -> float:
         self._clear()
         token = self._prompt(0, prompt)
-        start = time.perf_counter()
+        start = self._clock()
         for position in range(len(prompt), len(prompt) + count):
             token = next(self._forward([(0, position, token, True)]))
-        return count / (time.perf_counter() - start)
+        return count / (self._clock() - start)
 
     def prefill(self, prompt: Sequence[int]) -> float:
         self._clear()
-        start = time.perf_counter()
+        start = self._clock()
         self._prompt(0, prompt)
-        return len(prompt) / (time.perf_counter() - start)
+        return len(prompt) / (self._clock() - start)
 
     def streams(self, prompts: Sequence[Sequence[int]], count: int) -> float:
         self._clear()
-        start = time.perf_counter()
+        start = self._clock()
         entries = [
             (sequence, position, token, position == len(prompt) - 1)
             for sequence, prompt in enumerate(prompts)
@@ -54,7 +54,7 @@ class LlamaCppSide:
         for step in range(count - 1):
             entries = [(i, len(prompts[i]) + step, token, True) for i, token in enumerate(tokens)]
             tokens = list(self._forward(entries))
-        return len(prompts) * count / (time.perf_counter() - start)
+        return len(prompts) * count / (self._clock() - start)
 
     def close(self) -> None:
         c.llama_batch_free(self._batch)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,8 @@ class Job:
     model: Path
     backend: str
     threads: int
+    clock: Callable[[], float] = time.perf_counter
+    """Seconds: ``time.process_time`` counts only what this process had of the processors."""
 
 
 class Side(Protocol):
