@@ -49,8 +49,8 @@ class Cost:
     key: float
 
     def seconds(self, load: Load) -> float:
-        each = zip(astuple(self)[1:], astuple(load), strict=True)
-        return self.step + sum(seconds * amount for seconds, amount in each)
+        parts = zip((self.row, self.sampled, self.context, self.key), astuple(load), strict=True)
+        return self.step + sum(seconds * amount for seconds, amount in parts)
 
 
 def _l4() -> Cost:

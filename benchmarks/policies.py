@@ -20,12 +20,12 @@ class WorkConserving:
     chunk: int | None = None
 
     def hold(self, sim: Simulation) -> float | None:
-        return sim.pace.hold(len(sim.asking), len(sim.alive), sim.singles, sim.now)
+        return sim.pace.hold(sim.waiting, len(sim.asking), sim.alive, sim.now)
 
     def select(self, sim: Simulation, heads: list[Work]) -> Selection:
         if self.chunk is None:
-            return heads, sim.pace.budget(BUDGET, sum(work.remaining == 1 for work in heads))
-        return heads, replace(BUDGET, shared_rows=self.chunk, decoding=sim.pace.decoding > 0)
+            return heads, sim.pace.budget(BUDGET, heads, sim.alive)
+        return heads, replace(BUDGET, shared_rows=self.chunk)
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ class FixedSize:
     ahead: bool = False
 
     def hold(self, sim: Simulation) -> float | None:
-        waiting = len(sim.queues.heads()) + len(sim.prepared)
-        return 0.0 if waiting >= min(self.size, len(sim.alive)) else None
+        return 0.0 if len(sim.waiting) >= min(self.size, len(sim.alive)) else None
 
     def select(self, sim: Simulation, heads: list[Work]) -> Selection:
         return heads, replace(BUDGET, sequences=min(self.size, BUDGET.sequences))

@@ -7,6 +7,8 @@ between that page's marks, ``--image FILE`` draws the curves (needs matplotlib).
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import random
 import statistics
 import sys
@@ -54,7 +56,7 @@ def scripts(seed: int) -> Iterator[Script]:
         yield Script(0.0, draw.randint(32, 256), tokens, pauses)
 
 
-def throughput(policy: Policy, cost: Cost, concurrency: int, generations: float = 3.0) -> float:
+def throughput(policy: Policy, cost: Cost, concurrency: int, generations: float = 2.0) -> float:
     """Tokens a second while ``concurrency`` inferlets are alive: when one ends, the next starts. Counted from when all of the
     first ones decode, over ``generations`` of them."""
     sim, more = Simulation(policy, cost, HOST), scripts(1)
@@ -79,14 +81,14 @@ class Served:
     tokens_per_second: float
 
 
-def serve(policy: Policy, cost: Cost, load: float, seconds: float = 60.0) -> Served:
+def serve(policy: Policy, cost: Cost, load: float, seconds: float = 30.0) -> Served:
     """Inferlets arrive at random, ``load`` of what the device could do; one in twenty has a prompt of 2,000 tokens."""
     draw, sim, more = random.Random(2), Simulation(policy, cost, HOST), scripts(3)
     # A token costs its share of a full step; the prompt's rows come on top.
     work = 0.95 * 144 + 0.05 * 2000 + 64
     rate = load / (work * cost.row + 64 * (cost.sampled + cost.step / 32))
     # What arrives is as much for a slow device as for a fast one.
-    seconds, now = max(seconds, 200 / rate), 0.0
+    seconds, now = max(seconds, 100 / rate), 0.0
     while now < seconds:
         now += draw.expovariate(rate)
         script = next(more)
@@ -133,7 +135,6 @@ class Beside:
 def long_prompt(
     policy: Callable[[], Policy], cost: Cost, decoding: int, prompt: int = 4000, host: float = HOST
 ) -> Beside:
-    """The pace has seen a prompt before, as it has after the first second of a server's life."""
     alone = _long_prompt(policy(), cost, 0, prompt, host)[0]
     first, gaps, before, chunk = _long_prompt(policy(), cost, decoding, prompt, host)
     return Beside(first, alone, max(gaps, default=0.0), max(before, default=0.0), chunk)
@@ -143,21 +144,19 @@ def _long_prompt(
     policy: Policy, cost: Cost, decoding: int, prompt: int, host: float
 ) -> tuple[float, list[float], list[float], float]:
     sim = Simulation(policy, cost, host)
+    # The pace has seen a prompt and decodes before, as it has after the first second of a server's life.
+    sim.start(Script(0.0, 1000, 16))
+    sim.run()
     for _ in range(decoding):
         sim.start(Script(0.0, 16, 4000))
-    sim.start(Script(0.0, 1000, 8))
-    sim.run(lambda sim: len(sim.runs) > decoding and all(len(run.times) >= 8 for run in sim.runs))
-    calm = sim.now
-    sim.start(Script(sim.now, 1, 64))
-    sim.run(lambda sim: len(sim.runs[-1].times) == 64)
+    sim.run(lambda sim: len(sim.runs) == 1 + decoding and all(len(run.times) >= 16 for run in sim.runs))
     began, steps = sim.now, len(sim.steps)
     sim.start(Script(sim.now, prompt, 1))
-    sim.run(lambda sim: bool(sim.runs[-1].times) and sim.runs[-1].script.prompt == prompt)
-    spans = [
-        (after, after - before) for run in sim.runs[:decoding] for before, after in zip(run.times, run.times[1:], strict=False)
-    ]
+    sim.run(lambda sim: len(sim.runs) == 2 + decoding and bool(sim.runs[-1].times))
+    spans = [(end, end - start) for run in sim.runs[1:-1] for start, end in itertools.pairwise(run.times)]
     during = [gap for end, gap in spans if end > began]
-    before = [gap for end, gap in spans if calm < end <= began]
+    # The first ones come one after the other.
+    before = [gap for run in sim.runs[1:-1] for gap in run.gaps[8:12]]
     chunks = [cost.seconds(load) for _, load in sim.steps[steps:] if load.rows > load.sampled]
     return sim.runs[-1].first_token, during, before, max(chunks)
 
@@ -189,11 +188,15 @@ def _compared(found: Mapping[str, Sequence[float]], concurrency: Sequence[int]) 
     for name in (OURS, "ours, no run-ahead"):
         against = {
             "eager": found["eager"],
-            "the best fixed policy at each size": [max(values[i] for values in fixed.values()) for i in range(len(concurrency))],
+            "the best fixed policy at each size": [
+                max(values[i] for values in fixed.values()) for i in range(len(concurrency))
+            ],
             f"the best for all sizes ({overall})": fixed[overall],
         }
         for other, values in against.items():
-            rows.append([name, other, *(f"{ours / theirs:.2f}" for ours, theirs in zip(found[name], values, strict=True))])
+            rows.append(
+                [name, other, *(f"{ours / theirs:.2f}" for ours, theirs in zip(found[name], values, strict=True))]
+            )
     return table(("times as many tokens", "as", *map(str, concurrency)), rows)
 
 
@@ -211,12 +214,22 @@ def _orders() -> str:
 
 
 def _prompts() -> str:
-    header = ("device", "decoding", "run-ahead", "first token alone", "beside", "later by", "others' gap before", "while", "chunks")
+    header = (
+        "device",
+        "decoding",
+        "run-ahead",
+        "first token alone",
+        "beside",
+        "later by",
+        "others' gap before",
+        "while",
+        "chunks",
+    )
     rows = []
     for device, cost in DEVICES.items():
         for decoding in (1, 8, 32):
             for ahead in (True, False):
-                seen = long_prompt(lambda ahead=ahead: WorkConserving(ahead=ahead), cost, decoding)
+                seen = long_prompt(functools.partial(WorkConserving, ahead=ahead), cost, decoding)
                 times = [f"{value * 1e3:,.0f} ms" for value in (seen.alone, seen.first_token)]
                 gaps = [f"{value * 1e3:,.1f} ms" for value in (seen.gap_before, seen.gap)]
                 shown = "on" if ahead else "off"
@@ -225,10 +238,10 @@ def _prompts() -> str:
 
 
 def draw(curves: Mapping[str, Mapping[str, Sequence[float]]], concurrency: Sequence[int], path: Path) -> None:
-    import matplotlib
+    import matplotlib  # type: ignore[import-not-found]
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot  # type: ignore[import-not-found]
 
     figure, axes = pyplot.subplots(1, len(curves), figsize=(9, 3.6), dpi=100)
     for axis, (device, found) in zip(axes, curves.items(), strict=True):

@@ -65,8 +65,9 @@ class Run:
 class Policy(Protocol):
     """When a step is formed, and of what."""
 
-    ahead: bool
-    """Whether the pass after a decode is prepared when that is launched, as run-ahead does for programs it predicts."""
+    @property
+    def ahead(self) -> bool:
+        """Whether the pass after a decode is prepared when that is launched, as run-ahead does for programs it predicts."""
 
     def hold(self, sim: Simulation) -> float | None:
         """Seconds until a step may be formed if nothing changes: 0 is now, None is not before something changes."""
@@ -126,8 +127,8 @@ class Simulation:
         return {work.space for work in (*self.queues, *self.prepared)}
 
     @property
-    def singles(self) -> int:
-        return sum(work.remaining == 1 for work in (*self.queues.heads(), *self.prepared))
+    def waiting(self) -> list[Work]:
+        return [*self.queues.waiting(), *self.prepared]
 
     # ---- inferlets
 
@@ -244,7 +245,7 @@ class Simulation:
     def _dispatch(self) -> None:
         if self._host_busy > self.now:
             return
-        while len(self.flights) < STEPS_IN_FLIGHT and (self.queues.ready or self.prepared):
+        while len(self.flights) < STEPS_IN_FLIGHT and self.waiting:
             wait = self.policy.hold(self)
             if wait is None or wait > 0:
                 if wait is not None and not self.now < self._alarm <= self.now + wait:

@@ -22,8 +22,8 @@ STAGES = {
     "pie_edge.host.host:Sandbox": "link the imports",
     "pie_edge.host.instance:Instantiation.poll": "instantiate the inferlet",
     "pie_edge.control.device:Device._model": "record the model's Program",
-    "pie_edge.control.device:Device._run_epilogue": "compile and start the epilogue",
-    "pie_edge.control.device:Device.run": "steps, all of them",
+    "pie_edge.control.device:Device._epilogue": "compile the epilogue",
+    "pie_edge.control.device:Device._read": "steps, all of them",
 }
 """What is traced, and what the breakdown calls it."""
 

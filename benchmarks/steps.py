@@ -31,7 +31,7 @@ TOKENS, PROMPT = 128, [1, 2, 3, 4, 5, 6, 7, 8]
 STAGES = {
     "pie_edge.control.engine:Engine.enqueue": "engine: take the call, check its epilogue",
     "pie_edge.control.space:Space._check_call": "engine: check the call",
-    "pie_edge.control.engine:Engine._next_step": "engine: choose what runs",
+    "pie_edge.control.engine:pick": "engine: choose what runs",
     "pie_edge.control.engine:Engine._claim": "engine: pages",
     "pie_edge.control.batch:build": "engine: build the batch",
     "pie_edge.program.step:StepLayout.pack": "engine: pack the step's block",

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pie_edge.control.scheduler import Slice
+from pie_edge.control.space import Space
 from pie_edge.program.step import Bucket, StepInputs
 
 
@@ -25,9 +26,9 @@ class Batch:
     readouts: tuple[Readout, ...]
 
     @property
-    def singles(self) -> int:
-        """Its calls that had one token left."""
-        return sum(part.count == 1 and part.last for part in self.slices)
+    def singles(self) -> list[Space]:
+        """Whose single-token calls it has, one each."""
+        return [part.work.space for part in self.slices if part.count == 1 and part.last]
 
 
 class _Arrays:

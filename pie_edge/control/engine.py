@@ -31,6 +31,8 @@ from pie_edge.errors import BackendError, ContextOverflow, InferletCancelled, In
 from pie_edge.model.spec import Family, Spec
 from pie_edge.sampling import Epilogue, parse
 
+COURTESY = 3
+"""Turns of the loop between an answer and the next step: what it takes a waiting program to ask again."""
 STEPS_IN_FLIGHT = 2
 """The running step, and one that waits behind it."""
 
@@ -78,6 +80,7 @@ class Engine:
         self._budget = Budget(limit.rows, limit.sequences, limit.sampled, limit.entries, device.shared_rows)
         self.ahead = RunAhead(device.cache.token_slots, device.speculation_depth, self._unwanted)
         self._prepared: list[Work] = []
+        self._answered: list[_Answered] = []
         self._queues = Queues()
         self._pace = Pace()
         self._flights: deque[Flight] = deque()
@@ -246,20 +249,41 @@ class Engine:
             return
         self._land(self._flights.popleft())
         # Whoever got an answer may ask the next thing before a step without them is formed.
-        await asyncio.sleep(0)
+        for _ in range(COURTESY):
+            await asyncio.sleep(0)
 
     def _may_launch(self) -> bool:
         """Work-conserving: at once when the device is idle. Behind a running step: when everybody who could ask has asked,
         or shortly before the running step's predicted end."""
-        if not self._queues.ready and not self._prepared:
+        waiting = [*self._queues.waiting(), *self._prepared]
+        if not waiting:
+            return False
+        if self._flights and all(map(self._has_others_under_way, waiting)):
             return False
         asking = {work.space for work in (*self._queues, *self._prepared)}
-        singles = sum(work.remaining == 1 for work in (*self._queues.heads(), *self._prepared))
-        wait = self._pace.hold(len(asking), len(self.spaces), singles, time.perf_counter())
+        now = time.perf_counter()
+        wait = max(self._pace.hold(waiting, len(asking), self.spaces, now), self._companions_due(waiting, now))
         if wait <= 0:
             return True
         asyncio.get_running_loop().call_later(wait, self._wake.set)
         return False
+
+    def _has_others_under_way(self, work: Work) -> bool:
+        """Whether its inferlet has passes of other contexts in the running step, none of them foreseen: an inferlet that works
+        on several contexts side by side is served best when they share steps, so what waits of it waits for those."""
+        foreseen = {ahead.context for ahead in self._prepared}
+        return any(
+            part.work.space is work.space and part.work.context is not work.context and part.work.context not in foreseen
+            for part in self._flights[0].batch.slices
+        )
+
+    def _companions_due(self, waiting: Sequence[Work], now: float) -> float:
+        """Seconds to wait for the contexts that were just answered, if all that waits is of inferlets that have such."""
+        asking = {work.context for work in (*self._queues, *self._prepared)}
+        due = {c.space for c in self._answered if c.until > now and c.context not in asking and not c.space.closed}
+        if not due or not all(work.space in due for work in waiting):
+            return 0.0
+        return max(companion.until for companion in self._answered) - now
 
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
@@ -275,7 +299,7 @@ class Engine:
                 work.space.usage.cached_tokens += work.adopted
         admitted = self.residency.admitted(heads)
         candidates = [*admitted, *self._prepared]
-        budget = self._pace.budget(self._budget, sum(work.remaining == 1 for work in candidates))
+        budget = self._pace.budget(self._budget, candidates, self.spaces)
         slices = pick(candidates, budget, self.pool.page_size)
         ready, copies, moves = self._claim(slices)
         for part in ready:
@@ -347,6 +371,13 @@ class Engine:
             part.work.flying -= 1
             if part.work.context is not None and not part.work.context.retired:
                 self.prefixes.insert(part.work.context)
+        until = time.perf_counter() + self._pace.courtesy
+        foreseen = {ahead.context for ahead in self._prepared}
+        self._answered = [
+            _Answered(part.work.space, part.work.context, until)
+            for part in step.slices
+            if part.last and part.work.context is not None and part.work.context not in foreseen
+        ]
         for readout, tensors in zip(step.readouts, results, strict=True):
             self._deliver(readout.part.work, tensors)
 
@@ -536,6 +567,15 @@ class Engine:
                 pages.end_call(self.pool, work.context)
         if error is not None:
             _fail(work, error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """A context whose pass has just been answered, and until when others of its inferlet wait for it to ask again."""
+
+    space: Space
+    context: WorkingSet
+    until: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from pie_edge.errors import EpilogueError
 from pie_edge.program.node_types import TensorType
 from pie_edge.sampling import Epilogue
 
-
 NOWHERE = 0xFFFFFFFF
 """The slot of a token that isn't kept."""
 

@@ -11,7 +11,7 @@ import json
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from pie_edge.control.pages import Entry, PagePool
 from pie_edge.control.queue import HostTensor, Placement
@@ -25,8 +25,7 @@ MAX_EXPORTS = 10000
 """Of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvRange:
+class KvRange(NamedTuple):
     """Tokens ``first … last`` (exclusive) of a page."""
 
     page: int
@@ -257,12 +256,15 @@ class Handles:
         size = self._shared.pool.page_size
         table: dict[int, int] = {}
         reach: list[int] = []
+        # A pass names hundreds of pages, and this runs for each of them.
         for part in (*context, *writes):
-            self._check_range(part)
-            if part.page not in table:
-                table[part.page] = len(table)
+            page, first, last = part
+            if page not in self._pages or not 0 <= first <= last <= size:
+                self._check_range(part)
+            index = table.setdefault(page, len(reach))
+            if index == len(reach):
                 reach.append(0)
-            reach[table[part.page]] |= (1 << part.last) - (1 << part.first)
+            reach[index] |= (1 << last) - (1 << first)
         places = [table[part.page] * size + slot for part in writes for slot in range(part.first, part.last)]
         if len(places) != len(positions) or len(set(places)) != len(places):
             raise InvalidHandle(

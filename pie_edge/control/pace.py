@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
+from pie_edge.control.queue import Work
 from pie_edge.control.scheduler import Budget
+from pie_edge.control.space import Space
 
 WEIGHT = 0.2
 """Of the newest figure in a running average."""
+ROW_WEIGHT = 0.5
+"""The same for rows of prompts: a long prompt's get dearer with every chunk."""
 MARGIN = 0.001
 """Seconds before the predicted end at which the next step is closed: what forming one takes."""
-PROMPT_SHARE = 0.1
-"""How much longer than alone a prompt may run beside inferlets that decode; before that it waits for the step under way."""
+PROMPT_SHARE = 0.07
+"""How much longer than alone a prompt may run beside inferlets that decode; before that it waits for the steps under way."""
 PATIENCE = 0.05
 """Of the last step's time: how long prompts wait for inferlets that decode."""
 RECENT = 4
@@ -29,7 +34,7 @@ class _Launched:
 
 
 class Pace:
-    """Times are seconds of one monotonic clock. ``rows`` of a step are all its tokens, ``singles`` its single-token calls."""
+    """Times are seconds of one monotonic clock. ``rows`` of a step are all its tokens, *singles* its single-token calls."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
@@ -41,11 +46,13 @@ class Pace:
         self._launched: deque[_Launched] = deque()
         self._free_from = 0.0
         self._took = 0.0
-        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._recent: deque[Set[Space]] = deque(maxlen=RECENT)
+        """Whose singles were in the last steps."""
 
-    def launched(self, rows: int, singles: int, now: float) -> None:
-        self._launched.append(_Launched(rows, singles, now))
-        self._recent.append(singles)
+    def launched(self, rows: int, singles: Collection[Space], now: float) -> None:
+        """A step was put on the device; ``singles`` is whose its single-token calls are, one each."""
+        self._launched.append(_Launched(rows, len(singles), now))
+        self._recent.append(frozenset(singles))
 
     def landed(self, now: float) -> None:
         """The oldest step has ended."""
@@ -57,7 +64,7 @@ class Pace:
             _average(self._decodes, step.singles.bit_length(), took)
         elif self._decodes:
             row = max(took - self._decode(step.singles), 0.0) / (step.rows - step.singles)
-            self._row = row if self._row is None else self._row + WEIGHT * (row - self._row)
+            self._row = row if self._row is None else self._row + ROW_WEIGHT * (row - self._row)
 
     def remaining(self, now: float) -> float:
         """Seconds until the next step should be closed; 0 if nothing is known or nothing runs."""
@@ -67,33 +74,44 @@ class Pace:
         expected = self._seconds.get(step.rows.bit_length(), 0.0)
         return max(max(step.began, self._free_from) + expected - MARGIN - now, 0.0)
 
-    def hold(self, asking: int, alive: int, singles: int, now: float) -> float:
-        """Work-conserving: seconds until a step should be formed, 0 for now. ``asking`` of ``alive`` inferlets have calls
-        waiting or under way, ``singles`` of those that wait are single tokens.
+    @property
+    def courtesy(self) -> float:
+        """Seconds that an inferlet's other contexts wait for those that were just answered, so that they share the next step."""
+        return max(PATIENCE * self._took, 2 * MARGIN)
+
+    def hold(self, waiting: Sequence[Work], asking: int, alive: Set[Space], now: float) -> float:
+        """Work-conserving: seconds until a step should be formed of the calls that wait, 0 for now. ``asking`` of the inferlets
+        that are ``alive`` have calls waiting or under way.
 
         At once when the device is idle. Behind a running step: when all ask, or shortly before the running step's predicted
         end. Prompts alone wait a moment longer, for those who decode to come back from the running step: together they take
         less time than one after the other, and nobody waits for two chunks.
         """
-        if not singles and self.decoding:
+        if all(work.remaining > 1 for work in waiting) and self._decoding(waiting, alive):
             patience = PATIENCE * self._took
             return self.remaining(now) + patience if self._launched else max(self._free_from + patience - now, 0.0)
-        return 0.0 if asking >= alive else self.remaining(now)
+        return 0.0 if asking >= len(alive) else self.remaining(now)
 
-    @property
-    def decoding(self) -> int:
-        """Single-token calls of the fullest of the last steps: those that may ask again any moment."""
-        return max(self._recent, default=0)
-
-    def budget(self, limits: Budget, singles: int) -> Budget:
-        """``limits`` with the chunk that suits the device, for a step that ``singles`` single-token calls wait for."""
+    def budget(self, limits: Budget, waiting: Sequence[Work], alive: Set[Space]) -> Budget:
+        """``limits`` with the chunk that suits the device, and whether somebody decodes beside the prompts that wait."""
+        singles = sum(work.remaining == 1 for work in waiting)
+        if singles == len(waiting):
+            return limits
         # Once for each magnitude, single tokens have a step to themselves: what prompts add is told from that.
-        measure = singles > 0 and singles.bit_length() not in self._decodes
-        chunk = 0 if measure else self._chunk(limits.rows, limits.shared_rows)
-        return replace(limits, shared_rows=chunk, decoding=self.decoding > 0)
+        if singles and singles.bit_length() not in self._decodes:
+            return replace(limits, shared_rows=0)
+        decoding = self._decoding(waiting, alive)
+        chunk = self._chunk(limits.rows, limits.shared_rows, max(singles, decoding))
+        return replace(limits, shared_rows=chunk, decoding=decoding > 0)
 
-    def _chunk(self, most: int, unknown: int) -> int:
-        """Rows of prompts in a step beside inferlets that decode: as few as cost the prompt ``PROMPT_SHARE``.
+    def _decoding(self, waiting: Iterable[Work], alive: Set[Space]) -> int:
+        """Single-token calls of the fullest of the last steps that may come again any moment: of inferlets that are alive, and
+        not those whose prompts wait now."""
+        prompts = {work.space for work in waiting if work.remaining > 1}
+        return max((len((singles & alive) - prompts) for singles in self._recent), default=0)
+
+    def _chunk(self, most: int, unknown: int, decoding: int) -> int:
+        """Rows of prompts in a step beside so many inferlets that decode: as few as cost the prompt ``PROMPT_SHARE``.
 
         A prompt alone takes ``step/most + row`` seconds a row in steps of ``most`` rows. Beside others it takes
         ``others/c + row`` in chunks of ``c`` rows, where ``others`` is a step without the prompt. ``unknown`` is the answer
@@ -102,7 +120,7 @@ class Pace:
         if self._row is None:
             return unknown
         spare = PROMPT_SHARE * self._row + (1 + PROMPT_SHARE) * self._decode(1) / most
-        return min(max(int(self._decode(self.decoding) / spare), SMALLEST_CHUNK), most)
+        return min(max(int(self._decode(decoding) / spare), SMALLEST_CHUNK), most)
 
     def _decode(self, singles: int) -> float:
         """Seconds of a step of so many single tokens, from the nearest magnitude that is known."""

@@ -162,15 +162,13 @@ class Queues:
     def push(self, work: Work) -> None:
         self._queues.setdefault(work.queue, deque()).append(work)
 
-    @property
-    def ready(self) -> bool:
-        """Whether one may run now."""
-        return any(queue[0].runnable for queue in self._queues.values())
+    def waiting(self) -> list[Work]:
+        """Those that may run now, in no order."""
+        return [queue[0] for queue in self._queues.values() if queue[0].runnable]
 
     def heads(self) -> list[Work]:
-        """Those that may run now."""
-        waiting = [queue[0] for queue in self._queues.values() if queue[0].runnable]
-        return sorted(waiting, key=lambda work: (-work.space.priority_of(work.queue), work.arrival))
+        """Those that may run now, as they deserve it."""
+        return sorted(self.waiting(), key=lambda work: (-work.space.priority_of(work.queue), work.arrival))
 
     def finish(self, work: Work) -> None:
         """Take a work out, wherever it stands in its queue."""

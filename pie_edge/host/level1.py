@@ -143,11 +143,13 @@ class Level1:
                 raise InvalidHandle(
                     f"{self._space.name} names tokens {first}…{last} of {len(pages)} KV pages of {size} tokens each"
                 )
-            for index in range(first // size, -(-last // size)):
-                start = index * size
-                part = KvRange(pages[index], max(first - start, 0), min(last - start, size))
-                if part.first < part.last:
-                    found.append(part)
+            if first == last:
+                continue
+            named = pages[first // size : -(-last // size)]
+            whole = [KvRange(page, 0, size) for page in named]
+            whole[-1] = whole[-1]._replace(last=(last - 1) % size + 1)
+            whole[0] = whole[0]._replace(first=first % size)
+            found += whole
         return found
 
     def _rows(self, mask: Sequence[bool], inputs: int, parts: Sequence[KvRange]) -> list[Sequence[bool]]:

@@ -171,6 +171,7 @@ def test_an_interrupt_ends_with_130_and_says_nothing(run: Run) -> None:
         (["run", "main.py", "--", "word"], "error: 'word' after -- has no key"),
         (["run", "main.py", "--seed", "-1"], "error: --seed is -1; it must be from 0 to 4294967295"),
         (["run", "main.py", "--max-time", "soon"], "error: --max-time: limits.time is"),
+        (["run", "main.py", "--allow-http", "http://x/"], "error: --allow-http: limits.http is"),
         (["run", "main.py", "--backend", "gpu"], 'error: --backend: backend is "gpu"; it must be'),
         (["run", "main.py", "--frob"], "No such option: --frob"),
         (["run"], "Missing argument"),
@@ -201,6 +202,17 @@ def test_flags_reach_the_runtime_as_settings(run: Run) -> None:
     settings = runtime.opened["settings"]
     assert (runtime.opened["model"], runtime.opened["backend"], runtime.opened["device"]) == ("m", "cpu", "0")
     assert settings.limits.time == 1.5
+
+
+def test_allowed_hosts_add_up_and_stand_in_the_place_of_those_of_the_configuration(run: Run) -> None:
+    Path("config.toml").write_text('[limits]\nhttp = ["example.org"]\n')
+    for words, hosts in (
+        ((), ("example.org",)),
+        (("--allow-http", "localhost:8080", "--allow-http", "*"), ("localhost:8080", "*")),
+    ):
+        runtime = PlayedRuntime()
+        run("run", "main.py", *words, runtime=runtime)
+        assert runtime.opened["settings"].limits.http == hosts
 
 
 def test_without_a_seed_every_run_has_another(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from dataclasses import fields
@@ -110,6 +111,21 @@ def test_a_wrong_flag_is_refused_by_the_flags_name() -> None:
         load({"limits.time": "soon"}, {})
     with pytest.raises(ConfigError, match=r'^--backend: backend is "gpu"; it must be "auto"'):
         load({"backend": "gpu"}, {})
+
+
+@pytest.mark.parametrize(
+    "hosts", [["example.org"], ["a.b-c.d:80", "localhost:8080", "[::1]:3000", "127.0.0.1", "*", "*:443"], []]
+)
+def test_allowed_hosts_are_a_list_and_in_a_variable_have_commas_between_them(hosts: list[str], tmp_path: Path) -> None:
+    from_file = load(environment=environment(tmp_path, f"[limits]\nhttp = {json.dumps(hosts)}"))
+    from_variable = load(environment=environment(tmp_path, "", PIE_EDGE_LIMITS_HTTP=" , ".join(hosts)))
+    assert from_file.settings.limits.http == from_variable.settings.limits.http == tuple(hosts)
+
+
+@pytest.mark.parametrize("host", ["", "http://x", "x/y", "a b", "x:", "x:port", "*.org", "u@x", "-x"])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"limits\.http is .*; it must be a list of hosts such as"):
+        load({"limits.http": [host]}, {})
 
 
 def test_a_file_named_but_missing_is_refused_and_an_unreadable_one_too(tmp_path: Path) -> None:

@@ -147,3 +147,44 @@ def test_calls_on_one_context_keep_their_order_and_others_overtake() -> None:
     queues.finish(other)
     queues.finish(second)
     assert len(queues) == 0
+
+
+def test_neither_a_prompt_nor_single_tokens_starve_however_many_they_are() -> None:
+    prompt, decodes = work(40, arrival=100), [work(1, start=9, arrival=i) for i in range(9)]
+    served: list[Work] = []
+    for turn in range(3):
+        parts = pick([*decodes, prompt], BUDGET, PAGE)
+        assert [part.work for part in parts][-1] is prompt
+        assert len(parts) == BUDGET.sequences
+        served += [part.work for part in parts[:-1]]
+        prompt.done += parts[-1].count
+        # Whoever got a token asks for the next one behind those that wait.
+        decodes = decodes[3:] + decodes[:3]
+        assert prompt.done == min(16 * (turn + 1), 40)
+    assert len(set(map(id, served))) == 9
+
+
+def test_rows_of_one_epilogue_that_are_more_than_a_chunk_run_beside_single_tokens() -> None:
+    verify, decode = work(30, rows=tuple(range(2, 30))), work(1, start=3)
+    verify.done = 2
+    parts = pick([decode, verify], Budget(rows=32, sequences=4, sampled=32, entries=40, shared_rows=16), PAGE)
+    assert [(part.work, part.count) for part in parts] == [(decode, 1), (verify, 28)]
+
+
+def test_prompts_are_kept_out_of_a_step_that_measures_single_tokens() -> None:
+    alone = Budget(rows=32, sequences=4, sampled=4, entries=40, shared_rows=0)
+    prompt, decode = work(100), work(1, start=20)
+    assert [part.work for part in pick([prompt, decode], alone, PAGE)] == [decode]
+    assert [part.count for part in pick([prompt], alone, PAGE)] == [32]
+
+
+def test_a_prompt_s_next_rows_may_follow_before_the_last_have_landed() -> None:
+    prompt = work(70)
+    firsts = []
+    while prompt.remaining:
+        (part,) = pick([prompt], BUDGET, PAGE)
+        prompt.launch(part.count)
+        firsts.append(part.first)
+    assert firsts == [0, 32, 64]
+    assert prompt.flying == 3
+    assert not prompt.runnable
