@@ -40,7 +40,9 @@ class InstanceLimits:
     )
     time: float = _setting(600.0, seconds(0, 1e7), "Wall-clock time of one inferlet; 0 is no limit.")
     http: tuple[str, ...] = _setting(
-        (), hosts(), "Hosts that inferlets may send HTTP requests to: HOST for its usual ports, HOST:PORT, or * for any."
+        (),
+        hosts(),
+        "Hosts that inferlets may send HTTP requests to: HOST for its usual ports, HOST:PORT, or * for any.",
     )
 
 

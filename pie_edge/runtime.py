@@ -113,9 +113,7 @@ async def open_runtime(
                 engine,
                 tokenizer,
                 turns,
-                limits=Limits(
-                    memory=settings.limits.memory, time=settings.limits.time, http=settings.limits.http
-                ),
+                limits=Limits(memory=settings.limits.memory, time=settings.limits.time, http=settings.limits.http),
                 cache_dir=cache_folder(),
                 progress=progress,
                 max_instances=settings.max_instances,

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pie_edge.backend import Backend
@@ -273,7 +274,9 @@ class Engine:
         on several contexts side by side is served best when they share steps, so what waits of it waits for those."""
         foreseen = {ahead.context for ahead in self._prepared}
         return any(
-            part.work.space is work.space and part.work.context is not work.context and part.work.context not in foreseen
+            part.work.space is work.space
+            and part.work.context is not work.context
+            and part.work.context not in foreseen
             for part in self._flights[0].batch.slices
         )
 
@@ -339,7 +342,7 @@ class Engine:
     def _predict(self, works: Sequence[Work]) -> None:
         """Prepare the passes that will follow these."""
         for work in works:
-            ahead = self.ahead.predict(work, lambda request, space=work.space: self._work(space, request, None))
+            ahead = self.ahead.predict(work, partial(self._work, work.space, epilogue=None))
             if ahead is not None:
                 self._prepared.append(ahead)
                 self._wake.set()

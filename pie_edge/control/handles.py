@@ -164,7 +164,9 @@ class Handles:
         if not rows:
             raise InvalidHandle(f"{self._space.name} forwards no embed; name at least one input")
         if len(outputs) > len(rows):
-            raise InvalidHandle(f"{self._space.name} wants {len(outputs)} outputs of {len(rows)} inputs; one each is the most")
+            raise InvalidHandle(
+                f"{self._space.name} wants {len(outputs)} outputs of {len(rows)} inputs; one each is the most"
+            )
         for embed in outputs:
             self._embed(embed)
         placement = self._placement(context, writes, [row.position for row in rows])
@@ -198,7 +200,9 @@ class Handles:
         """Hide (True) or show each token of a page, for this handle alone and the passes after it in the queue."""
         entry, size = self._page(page), self._shared.pool.page_size
         if len(hidden) != size:
-            raise InvalidHandle(f"{self._space.name} masks {len(hidden)} tokens of a page of {size}; give one value for each")
+            raise InvalidHandle(
+                f"{self._space.name} masks {len(hidden)} tokens of a page of {size}; give one value for each"
+            )
         bits = sum(1 << slot for slot, hide in enumerate(hidden) if hide)
 
         async def hide() -> None:
@@ -320,7 +324,9 @@ class Handles:
         found = self._embed(embed)
         if not isinstance(found, _Input):
             held = "an output" if isinstance(found, _Output) else "nothing"
-            raise InvalidHandle(f"{self._space.name} forwards embed {embed}, which holds {held}; embed a token into it first")
+            raise InvalidHandle(
+                f"{self._space.name} forwards embed {embed}, which holds {held}; embed a token into it first"
+            )
         return found
 
     def _exported(self, name: str) -> list[Entry]:
@@ -328,4 +334,3 @@ class Handles:
             known = ", ".join(sorted(self._shared.exports)) or "none"
             raise InvalidHandle(f"{self._space.name} names the export {name!r}; there are {known}")
         return self._shared.exports[name]
-

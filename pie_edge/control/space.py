@@ -255,7 +255,9 @@ class Space:
         self.check_rows(call.rows, count)
         if call.positions is not None:
             if len(call.positions) != count:
-                raise InvalidHandle(f"{self.name} gave {len(call.positions)} positions for {count} tokens; give one for each")
+                raise InvalidHandle(
+                    f"{self.name} gave {len(call.positions)} positions for {count} tokens; give one for each"
+                )
             self.check_positions(call.positions)
         if call.mask is not None and len(call.mask) != count:
             raise InvalidHandle(f"{self.name} gave masks for {len(call.mask)} of {count} tokens; give one for each")

@@ -56,7 +56,9 @@ def run(program: Program, arrays: Mapping[str, Array], block: bytes | memoryview
 
 
 def _written_states(op: Op, env: Mapping[str, Array]) -> tuple[Array, ...]:
-    return tuple(env[name] for name in op.outputs) if op.kind in ("kv_append", "store", "copy_pages", "copy_slots") else ()
+    return (
+        tuple(env[name] for name in op.outputs) if op.kind in ("kv_append", "store", "copy_pages", "copy_slots") else ()
+    )
 
 
 def _embed(op: Op, table: Array, token_src: Array, tokens: Array) -> tuple[Array, ...]:

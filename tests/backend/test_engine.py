@@ -349,7 +349,7 @@ def test_while_contexts_push_each_other_out_newcomers_wait_for_the_others() -> N
         async with engine_on(ReferenceBackend(), kv_memory=6 * PAGE_BYTES, speculation_depth=0) as engine:
             spaces = [engine.open_space(f"old{i}", 0) for i in range(3)]
             contexts = [space.create_working_set(32) for space in spaces]
-            last = [await next_token(s, c, list(range(i, i + 18)), 0) for i, (s, c) in enumerate(zip(spaces, contexts, strict=True))]
+            last = [await next_token(spaces[i], contexts[i], list(range(i, i + 18)), 0) for i in range(3)]
             late = engine.open_space("late", 0)
             place = 18
             while sum(engine.residency.pressure.recent) < engine.pool.total:

@@ -41,7 +41,11 @@ async def distribution(handles: Handles, embed: int) -> tuple[list[int], list[fl
 
 async def autoregress(handles: Handles, prompt: list[int], count: int) -> list[int]:
     total = len(prompt) + count
-    kv, embeds, (out,) = handles.allocate_pages(-(-total // SIZE)), handles.allocate_embeds(total), handles.allocate_embeds(1)
+    kv, embeds, (out,) = (
+        handles.allocate_pages(-(-total // SIZE)),
+        handles.allocate_embeds(total),
+        handles.allocate_embeds(1),
+    )
     handles.embed_text(embeds[: len(prompt)], prompt, list(range(len(prompt))))
     handles.forward(0, [], embeds[: len(prompt)], ranges(kv, 0, len(prompt)), [out])
     answer: list[int] = []

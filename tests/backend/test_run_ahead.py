@@ -165,9 +165,13 @@ def test_a_device_lost_under_a_prepared_pass_reaches_whoever_asks_and_leaks_noth
             await settled(engine)
             backend.fail_next = DeviceLost("the device went away")
             third = await next_token(space, context, [second], 2)
-            with pytest.raises(DeviceLost):
+
+            async def go_on(token: int) -> None:
                 for place in range(3, 6):
-                    third = await next_token(space, context, [third], place)
+                    token = await next_token(space, context, [token], place)
+
+            with pytest.raises(DeviceLost):
+                await go_on(third)
             other = engine.open_space("other", 0)
             assert await greedy(other, [1], 3) == expected([1], 3)
             for ended in (space, other):

@@ -284,18 +284,21 @@ def test_pages_are_as_large_as_the_model_says() -> None:
 
 
 def test_of_two_queues_that_of_the_higher_priority_goes_first() -> None:
-    """Two prompts that each fill several steps: the one that was asked later overtakes."""
-    order = result("""
+    """Prompts that each take many steps: what was asked later overtakes."""
+    order = result(
+        """
 order = []
 async def run(name, priority):
-    queue, prompt = create_queue(), [token % 60 for token in range(96)]
+    queue, prompt = create_queue(), [token % 60 for token in range(240)]
     queue.set_priority(priority)
-    kv, e = alloc_kvpage(tokens=96), alloc_emb(96)
-    embed_txt(e, prompt, range(96))
+    kv, e = alloc_kvpage(tokens=240), alloc_emb(240)
+    embed_txt(e, prompt, range(240))
     forward(kv[:0], e, kv, e[-1], queue=queue)
     await get_next_dist(e[-1])
     order.append(name)
 await asyncio.gather(run("low", -1), run("middle", 0), run("high", 7))
 return order
-""")
+""",
+        settings={"rows": 8},
+    )
     assert order == ["high", "middle", "low"]

@@ -27,7 +27,7 @@ STANDARD_LIBRARY = """
     tokenize tomllib traceback types typing unicodedata unittest unittest.mock urllib.parse uuid warnings weakref
     xml.etree.ElementTree zlib zoneinfo
 """
-SDK = "chat children errors http messaging model pages runtime session store tokenizer traits eta"
+SDK = "chat children errors http messaging model pages queues runtime session store tokenizer traits eta"
 
 
 def _preload() -> None:

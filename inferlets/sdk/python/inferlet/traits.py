@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from inferlet import _loop, model
-from inferlet._host import Candidates, NextDistribution, Slice, Synchronize, host
+from inferlet import _loop, model, queues
+from inferlet._host import Candidates, NextDistribution, Slice, host
 from inferlet.errors import InvalidHandle, UsageError
 from inferlet.model import decode as detokenize
 from inferlet.model import encode as tokenize
 from inferlet.model import vocabulary as get_vocabs
 from inferlet.pages import Distribution, Embeds, KvPages
+from inferlet.queues import Queue, create_queue, or_default, set_priority, synchronize
 
 __all__ = [
     "Distribution",
@@ -63,59 +64,6 @@ def available_traits() -> frozenset[str]:
     return frozenset(model.get(model.name()).traits)
 
 
-# Queues.
-
-
-class Queue:
-    """Calls of one queue run in the order in which they are made; those of different queues side by side."""
-
-    def __init__(self) -> None:
-        self._handle = host().create_queue()
-        self.id = self._handle.id
-
-    def set_priority(self, priority: int) -> None:
-        """Of two queues with work to do, that of the higher priority goes first; 0 at the start."""
-        if not -(2**31) <= priority < 2**31:
-            raise UsageError(f"a priority of {priority} was given; it is a whole number of 32 bits")
-        self._handle.set_priority(priority)
-
-    async def synchronize(self) -> None:
-        """Waits until everything that was called on the queue is done. Raises what a call failed with."""
-        await _loop.current().submit(Synchronize(self.id))
-
-
-_default: Queue | None = None
-
-
-def create_queue() -> Queue:
-    return Queue()
-
-
-async def synchronize(queue: Queue | None = None) -> None:
-    """``queue.synchronize()``, of the queue that calls use which name none."""
-    await _queue(queue).synchronize()
-
-
-def set_priority(priority: int, queue: Queue | None = None) -> None:
-    _queue(queue).set_priority(priority)
-
-
-def _queue(given: Queue | None) -> Queue:
-    global _default
-    if given is not None:
-        return given
-    if _default is None:
-        _default = Queue()
-    return _default
-
-
-def _in_order() -> None:
-    """What was submitted before is on its way before a call that changes state."""
-    loop = _loop.running()
-    if loop is not None:
-        loop.flush()
-
-
 # Allocate.
 
 
@@ -130,7 +78,7 @@ def alloc_kvpage(count: int | None = None, *, tokens: int | None = None) -> KvPa
 
 def dealloc_kvpage(kv: KvPages) -> None:
     """Gives whole pages back; passes that name them go on. Raises InvalidHandle, having freed none, for one that isn't held."""
-    _in_order()
+    queues.flush()
     host().free_kv_pages(kv.pages)
 
 
@@ -139,7 +87,7 @@ def alloc_emb(count: int = 1) -> Embeds:
 
 
 def dealloc_emb(embeds: Embeds) -> None:
-    _in_order()
+    queues.flush()
     host().free_embeds(embeds.ids)
 
 
@@ -147,12 +95,12 @@ def copy_kvpage(source: KvPages, target: KvPages, *, queue: Queue | None = None)
     """Copies keys and values token by token, after what the queue has before it. The two are equally long."""
     if len(source) != len(target):
         raise InvalidHandle(f"{len(source)} tokens were to be copied to {len(target)} places; the two must be equal")
-    _in_order()
+    queues.flush()
     done = 0
     for pages, first, last in source.parts:
         for other in target[done : done + last - first].parts:
             length = other[2] - other[1]
-            host().copy_kv(_queue(queue).id, (pages, first, first + length), other)
+            host().copy_kv(or_default(queue).id, (pages, first, first + length), other)
             first += length
             done += length
 
@@ -162,7 +110,7 @@ def export_kvpage(kv: KvPages, name: str) -> None:
 
     Raises InvalidHandle if the name is taken, or a pass still names one of the pages: synchronize first.
     """
-    _in_order()
+    queues.flush()
     host().export_kv_pages(kv.pages, name)
 
 
@@ -191,8 +139,8 @@ def forward(
     """Forwards the tokens in ``inputs``, which see ``context`` and of one another those before; their keys and values go to
     ``writes``, one place each, and the last of them fill ``outputs``. A ``mask`` has a row for each input, which says of each
     token of ``context``, then of ``writes``, whether the input may see it."""
-    _in_order()
-    host().forward_pages(_queue(queue).id, *_call(context, inputs, writes, outputs, mask))
+    queues.flush()
+    host().forward_pages(or_default(queue).id, *_call(context, inputs, writes, outputs, mask))
 
 
 def forward_with_mask(
@@ -219,8 +167,8 @@ def forward_with_adapter(
     queue: Queue | None = None,
 ) -> None:
     """As ``forward``, through an adapter. Raises Unsupported where the model has no trait ``adapter``."""
-    _in_order()
-    host().forward_with_adapter(_queue(queue).id, adapter, *_call(context, inputs, writes, outputs, mask))
+    queues.flush()
+    host().forward_with_adapter(or_default(queue).id, adapter, *_call(context, inputs, writes, outputs, mask))
 
 
 def mask_kvpage(kv: KvPages, hidden: Sequence[bool], *, queue: Queue | None = None) -> None:
@@ -229,10 +177,10 @@ def mask_kvpage(kv: KvPages, hidden: Sequence[bool], *, queue: Queue | None = No
     pages, size = kv.pages, model.page_size()
     if len(hidden) != len(kv):
         raise InvalidHandle(f"{len(hidden)} values were given for {len(kv)} tokens to hide or show; give one for each")
-    _in_order()
+    queues.flush()
     for index, page in enumerate(pages):
         own = [bool(one) for one in hidden[index * size : (index + 1) * size]]
-        host().mask_kv_page(_queue(queue).id, page, own)
+        host().mask_kv_page(or_default(queue).id, page, own)
 
 
 def _call(
@@ -260,14 +208,14 @@ def _call(
 
 def embed_txt(embeds: Embeds, tokens: Sequence[int], positions: Iterable[int]) -> None:
     """Puts a token and its position into each embed. It costs nothing by itself."""
-    _in_order()
+    queues.flush()
     chosen = [_unsigned(token, "as a token") for token in tokens]
     host().embed_text(embeds.ids, chosen, [_unsigned(one, "as a position") for one in positions])
 
 
 def embed_img(embeds: Embeds, image: bytes, position: int) -> None:
     """Puts an encoded image into embeds, from ``position`` on. Raises Unsupported where the model lacks the trait."""
-    _in_order()
+    queues.flush()
     host().embed_image(embeds.ids, image, _unsigned(position, "as a position"))
 
 
@@ -285,7 +233,7 @@ async def get_next_dist(embed: Embeds) -> Distribution:
 def attention_mass(output: Embeds, layers: Sequence[int]) -> list[float]:
     """How much of the attention of an output's token, in these layers, went to each page of its pass. Raises Unsupported where
     the model has no trait ``introspective``."""
-    _in_order()
+    queues.flush()
     return host().attention_mass(_one(output), [_unsigned(layer, "as a layer") for layer in layers])
 
 

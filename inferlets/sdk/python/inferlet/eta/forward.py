@@ -73,9 +73,7 @@ class ForwardPass:
         context.handle()
         self._state = (context, geometry)
 
-    def epilogue(
-        self, function: Callable[[], Any] | Traced | None = None, *, rows: Sequence[int] | None = None
-    ) -> Any:
+    def epilogue(self, function: Callable[[], Any] | Traced | None = None, *, rows: Sequence[int] | None = None) -> Any:
         """Runs ``function`` on the device after the pass, and gives an awaitable of what it returned.
 
         It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. It sees the logits of the last
