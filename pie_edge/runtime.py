@@ -44,7 +44,7 @@ class RunResult:
     """What an inferlet gave. ``timings`` are seconds, but ``tokens_per_second``: rows read out after the first one."""
 
     result: Any
-    usage: dict[str, int]
+    usage: dict[str, Any]
     timings: dict[str, float]
 
 
@@ -76,7 +76,10 @@ class Runtime:
             timings["time_to_first_token"] = usage.first_result - started
         if usage.read_rows > 1 and usage.last_result > usage.first_result:
             timings["tokens_per_second"] = (usage.read_rows - 1) / (usage.last_result - usage.first_result)
-        return RunResult(outcome.result, _counts(usage), timings)
+        counts: dict[str, Any] = _counts(usage)
+        if outcome.children.passes:
+            counts["children"] = _counts(outcome.children)
+        return RunResult(outcome.result, counts, timings)
 
     async def close(self) -> None:
         await self.host.close()

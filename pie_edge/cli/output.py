@@ -58,7 +58,7 @@ def shown(result: Any) -> str:
     return "" if result is None else json.dumps(result, ensure_ascii=False, indent=2)
 
 
-def summary(usage: Mapping[str, int], timings: Mapping[str, float]) -> str:
+def summary(usage: Mapping[str, Any], timings: Mapping[str, float]) -> str:
     """``32 tokens, the first after 0.21 s, then 41.3 a second``; less for an inferlet that ran fewer passes."""
     count = usage["sampled"]
     parts = [f"{count} token{'s' * (count != 1)}"]

@@ -145,19 +145,21 @@ class Device:
         runs = [(group, await self._epilogue(group)) for group in epilogues.group(step)]
         ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
-        reading = asyncio.get_running_loop().create_task(self._read(step, ticket, tickets))
-        reading.add_done_callback(lambda _: landed())
-        return Flight(step, reading)
+        return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, tickets, landed)))
 
     async def _read(
-        self, step: Batch, ticket: Ticket, tickets: Sequence[tuple[Group, Ticket]]
+        self, step: Batch, ticket: Ticket, tickets: Sequence[tuple[Group, Ticket]], landed: Callable[[], None]
     ) -> list[tuple[HostTensor, ...]]:
-        if not tickets:
-            await self._backend.read(ticket)
-        results: dict[Readout, tuple[HostTensor, ...]] = {}
-        for group, pending in tickets:
-            results |= group.split(await self._backend.read(pending))
-        return [results.get(readout, ()) for readout in step.readouts]
+        try:
+            if not tickets:
+                await self._backend.read(ticket)
+            results: dict[Readout, tuple[HostTensor, ...]] = {}
+            for group, pending in tickets:
+                results |= group.split(await self._backend.read(pending))
+            return [results.get(readout, ()) for readout in step.readouts]
+        finally:
+            # From here and not from the task's callback: that would be a turn of the loop later.
+            landed()
 
     @property
     def page_states(self) -> tuple[Value, ...]:

@@ -71,6 +71,7 @@ class Engine:
         self._saves: dict[int, _Saved] = {}
         self._stale: list[int] = []
         self.exports: dict[str, list[Entry]] = {}
+        self.shared: dict[str, WorkingSet] = {}
         self.pool.forget = self._stale.append
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from pie_edge.control import pages
@@ -35,6 +35,14 @@ class Usage:
     first_result: float = 0.0
     last_result: float = 0.0
 
+    def add(self, other: Usage) -> None:
+        """Count what another space used, too; not when."""
+        for name in _COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_COUNTS = [member.name for member in fields(Usage) if not member.name.endswith("_result")]
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -58,10 +66,16 @@ class Submitter(Protocol):
     pool: PagePool
     context_limit: int
     vocabulary: int
+    shared: dict[str, WorkingSet]
+    """Contexts of nobody's, by key."""
 
     def enqueue(self, space: Space, request: Request) -> Future[tuple[HostTensor, ...]]: ...
 
     def changed(self, context: WorkingSet) -> None: ...
+
+
+MAX_SHARED = 10000
+"""Contexts under keys, of all spaces."""
 
 
 class HandleTable(Protocol):
@@ -124,19 +138,49 @@ class Space:
         ``seed`` of its own."""
         return self.add(pages.fork(self.engine.pool, self.find(working_set), seed=seed))
 
-    def slice(self, working_set: int, first_page: int, count: int) -> int:
+    def slice(self, working_set: int, first_page: int, count: int, seed: int | None = None) -> int:
         """A fork of ``count`` pages from ``first_page``; its tokens keep their positions."""
         context = self.find(working_set)
         if first_page < 0 or count < 0 or first_page + count > len(context.entries):
             raise InvalidHandle(
                 f"{self.name} asked for pages {first_page}…{first_page + count} of a working set of {len(context.entries)}"
             )
-        return self.add(pages.fork(self.engine.pool, context, first_page, count))
+        return self.add(pages.fork(self.engine.pool, context, first_page, count, seed))
 
     def discard(self, working_set: int, first_page: int, count: int) -> None:
         context = self.find(working_set)
         self.engine.changed(context)
         pages.discard(self.engine.pool, context, first_page, count)
+
+    def share(self, working_set: int, key: str) -> None:
+        """Let every space find the context, as it is now, under a key that is free."""
+        context, shared = self.find(working_set), self.engine.shared
+        if key in shared:
+            raise InvalidHandle(f"{self.name} shares a working set as {key!r}, which is taken; remove it first")
+        if len(shared) >= MAX_SHARED:
+            raise InvalidHandle(f"{self.name} shares a working set, and there are {MAX_SHARED} shared; remove one first")
+        if context.pending:
+            raise InvalidHandle(
+                f"{self.name} shares a working set that {context.pending} passes still use; await them first"
+            )
+        shared[key] = pages.fork(self.engine.pool, context)
+
+    def adopt(self, key: str) -> int | None:
+        """A copy of what is shared under a key; None where nothing is."""
+        self.check_open()
+        found = self.engine.shared.get(key)
+        if found is None:
+            return None
+        copy = pages.fork(self.engine.pool, found)
+        copy.seed = None
+        return self.add(copy)
+
+    def unshare(self, key: str) -> bool:
+        """End it; who has a copy keeps it. Whether there was anything."""
+        found = self.engine.shared.pop(key, None)
+        if found is not None:
+            self.engine.pool.give_back(found.entries)
+        return found is not None
 
     def hide(self, working_set: int, start: int, hidden: tuple[bool, ...]) -> None:
         """Mask (True) or unmask the tokens from ``start`` on, for later passes of this working set alone."""

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from pie_edge.control.space import Usage
 from pie_edge.errors import ResourceError
 from pie_edge.host import source
 from pie_edge.host.facilities import Launch
@@ -27,6 +28,8 @@ class Children:
         self._alive: set[Instance] = set()
         self._detached: set[Instance] = set()
         self._launched = 0
+        self.usage = Usage()
+        """What those that have ended used, and their children."""
 
     def launch(self, program: tuple[str, str], input: str, options: tuple[Any, ...]) -> int:
         """Raises InferletInvalid for a source that can't be read, ResourceError for more than the limits allow."""
@@ -44,6 +47,9 @@ class Children:
         return self._held.add(instance)
 
     def ended(self, instance: Instance) -> None:
+        if instance in self._alive:
+            self.usage.add(instance.guest.space.usage)
+            self.usage.add(instance.guest.children.usage)
         self._alive.discard(instance)
         self._detached.discard(instance)
 

@@ -33,10 +33,12 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an inferlet returned, what it used, and seconds: ``instantiate`` until its first instruction, ``run`` from there."""
+    """What an inferlet returned, what it and its children used, and seconds: ``instantiate`` until its first instruction, ``run``
+    from there."""
 
     result: Any
     usage: Usage
+    children: Usage
     timings: dict[str, float]
 
 
@@ -145,7 +147,7 @@ class Instance:
         except RecursionError:
             raise InferletFailed(f"{self.name}: the result is nested too deeply; flatten it") from None
         timings = {"instantiate": self._first - self._started, "run": time.perf_counter() - self._first}
-        self._finish(Outcome(value, self.guest.space.usage, timings))
+        self._finish(Outcome(value, self.guest.space.usage, self.guest.children.usage, timings))
 
     def _expire(self) -> None:
         limit = self.guest.limits.time

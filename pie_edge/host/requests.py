@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.queue import ForwardCall, HostTensor
-from pie_edge.errors import InferletError, PieError
+from pie_edge.errors import InferletError, InvalidHandle, PieError
 from pie_edge.host.http import Request as HttpRequest
 
 if TYPE_CHECKING:
@@ -34,10 +34,24 @@ def begin(guest: Guest, kind: str, payload: Any) -> Begun:
 
 
 def _forward(guest: Guest, call: tuple[Any, ...]) -> Begun:
-    context, tokens, start, end, rows, epilogue, parameters = call
+    context, tokens, start, end, rows, epilogue, parameters, positions, mask = call
     data = tuple(array(_CODES[case], values).tobytes() for case, values in parameters)
-    pending = guest.space.submit(ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data))
+    places = None if positions is None else tuple(positions)
+    seen = None if mask is None else _seen(guest, mask, len(tokens), end)
+    pending = guest.space.submit(
+        ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data, places, seen)
+    )
     return pending, lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
+
+
+def _seen(guest: Guest, mask: list[bool], count: int, end: int) -> tuple[int, ...]:
+    """Of each token, the places that it may see as the bits of a number."""
+    if len(mask) != count * end:
+        raise InvalidHandle(
+            f"{guest.name} gave a mask of {len(mask)} values; {count} tokens that may see {end} places need {count * end}"
+        )
+    digits = bytes(48 + seen for seen in mask)
+    return tuple(int(digits[first : first + end][::-1], 2) for first in range(0, len(digits), end)) if end else ()
 
 
 def _tensor(tensor: HostTensor) -> tuple[tuple[int, ...], tuple[str, Any]]:

@@ -115,7 +115,7 @@ class StepLayout:
         return block
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepInputs:
     """The true values of a step, before they are packed into a bucket's block.
 
@@ -138,7 +138,7 @@ class StepInputs:
     mask_starts: Sequence[int] = ()
     mask: Sequence[int] = ()
 
-    @property
+    @cached_property
     def counts(self) -> Bucket:
         rows, sequences = len(self.token_src), len(self.query_starts) - 1
         return Bucket(rows, sequences, len(self.sample_rows), len(self.pages), len(self.mask))

@@ -317,6 +317,19 @@ async def main(input):
     assert first[3] == other[3]
 
 
+def test_what_children_and_their_children_used_is_counted() -> None:
+    quick = (Path(__file__).resolve().parents[2] / "inferlets" / "quickstart" / "main.py").read_text()
+    middle = f"{HEAD}\nasync def main(input): return await launch({quick!r}, {{'prompt': 'x', 'max_tokens': 3}}).result()"
+    source = f"{HEAD}\nasync def main(input): return await asyncio.gather(*[launch({middle!r}).result() for _ in range(2)])"
+
+    async def body(host: Any, _: Engine) -> Any:
+        return await host.launch(source, {}).result()
+
+    outcome = together(body)
+    assert (outcome.usage.passes, outcome.children.passes, outcome.children.read_rows) == (0, 6, 6)
+    assert outcome.children.forwarded_tokens == 2 * (2 + 2)
+
+
 def test_a_mailbox_takes_no_more_than_its_reader_is_ready_for() -> None:
     async def body() -> None:
         box = Mailbox("reader", 8, 10)

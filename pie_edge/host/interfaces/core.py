@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from pie_edge import __version__
-from pie_edge.errors import InferletInvalid, TemplateError
+from pie_edge.errors import InferletInvalid, ResourceError, TemplateError
 from pie_edge.host.guest import Guest, Turns
 from pie_edge.host.interfaces import DECODER, WORKING_SET, Interface
 from pie_edge.tokenizer import Detokenizer
 
 _MOST_SPELLINGS = 4096
+_LONGEST_KEY = 256
 
 
 def _find_module(guest: Guest, name: str) -> tuple[str, str] | None:
@@ -73,6 +74,14 @@ def _turn(guest: Guest, role: str, text: str) -> list[int]:
     return list({"system": turns.system, "user": turns.user, "assistant": turns.assistant}[role](text))
 
 
+def _checked_key(guest: Guest, key: str) -> str:
+    if not 0 < len(key) <= _LONGEST_KEY:
+        raise ResourceError(
+            f"{guest.name} adds a working set under a key of {len(key):,} characters; give it 1 to {_LONGEST_KEY}"
+        )
+    return key
+
+
 def _vocabulary(guest: Guest, first: int, count: int) -> tuple[list[int], bytes]:
     tokenizer = guest.model.tokenizer
     last = min(first + min(count, _MOST_SPELLINGS), tokenizer.size)
@@ -125,6 +134,15 @@ CORE: dict[str, Interface] = {
             "[method]working-set.reserve": lambda guest, handle, pages: guest.space.reserve(handle, pages),
             "[method]working-set.capacity": lambda guest, handle: guest.space.capacity(handle),
             "[method]working-set.fork": lambda guest, handle, seed: guest.space.fork(handle, seed),
+            "[method]working-set.slice": lambda guest, handle, first, count, seed: guest.space.slice(
+                handle, first, count, seed
+            ),
+            "[method]working-set.hide": lambda guest, handle, start, hidden: guest.space.hide(
+                handle, start, tuple(hidden)
+            ),
+            "[method]working-set.add": lambda guest, handle, key: guest.space.share(handle, _checked_key(guest, key)),
+            "[static]working-set.find": lambda guest, key: guest.space.adopt(key),
+            "[static]working-set.remove": lambda guest, key: guest.space.unshare(key),
             "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(
                 handle, first, count
             ),

@@ -31,9 +31,14 @@ class _WorkingSet:
         self.reserve = checked(handle.reserve)
         self.capacity = checked(handle.capacity)
         self.discard = checked(handle.discard)
+        self.hide = checked(handle.hide)
+        self.add = checked(handle.add)
 
     def fork(self, seed: int | None = None) -> _WorkingSet:
         return _WorkingSet(checked(self.handle.fork)(seed))
+
+    def slice(self, first_page: int, count: int, seed: int | None = None) -> _WorkingSet:
+        return _WorkingSet(checked(self.handle.slice)(first_page, count, seed))
 
     def close(self) -> None:
         self.handle.__exit__(None, None, None)
@@ -53,6 +58,7 @@ class ComponentHost(Pages, Outside):
     chat_seal = staticmethod(checked(chat.seal))
     chat_stop_tokens = staticmethod(chat.stop_tokens)
     send = staticmethod(checked(session.send))
+    remove_working_set = staticmethod(checked(forward.WorkingSet.remove))
 
     def print(self, stream: str, text: str) -> None:
         runtime.print(_STREAMS[stream], text)
@@ -74,6 +80,10 @@ class ComponentHost(Pages, Outside):
 
     def create_working_set(self, tokens: int, seed: int | None = None) -> _WorkingSet:
         return _WorkingSet(checked(forward.WorkingSet.create)(tokens, seed))
+
+    def find_working_set(self, key: str) -> _WorkingSet | None:
+        found = checked(forward.WorkingSet.find)(key)
+        return None if found is None else _WorkingSet(found)
 
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         completions = events.wait([submission(ticket, request) for ticket, request in submissions], timeout)

@@ -58,6 +58,8 @@ def _forward(request: Forward) -> Any:
         request.rows,
         request.epilogue,
         [_elements(parameter) for parameter in request.parameters],
+        request.positions,
+        request.mask,
     )
     return events.Request_Forward(call)
 

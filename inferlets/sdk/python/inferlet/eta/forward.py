@@ -48,13 +48,16 @@ class ForwardPass:
     def __init__(self) -> None:
         self._tokens: list[int] | None = None
         self._state: tuple[WorkingSet, Geometry] | None = None
+        self._positions: list[int] | None = None
+        self._mask: Sequence[Sequence[bool]] | None = None
         self._rows: list[int] | None = None
         self._traced: Traced | None = None
         self._output: Output | None = None
         self._submitted = False
 
-    def embed(self, tokens: Iterable[int]) -> None:
-        """The tokens that this pass adds to the context. Raises InvalidHandle for ids outside of the vocabulary."""
+    def embed(self, tokens: Iterable[int], positions: Iterable[int] | None = None) -> None:
+        """The tokens that this pass adds to the context, and where in it they count as, if not at their places. Raises
+        InvalidHandle for ids outside of the vocabulary."""
         if isinstance(tokens, Output):
             raise UsageError("embed was given an epilogue that wasn't awaited; write embed([await output])")
         tokens = list(tokens)
@@ -67,6 +70,14 @@ class ForwardPass:
                 f"token {wrong} is none of this model's; its ids are 0 to {model.vocabulary_size() - 1}"
             )
         self._tokens = tokens
+        self._positions = None if positions is None else [_position(one) for one in positions]
+
+    def mask(self, rows: Sequence[Sequence[bool]]) -> None:
+        """A row for each embedded token, with a value for each place up to the geometry's end: whether the token may see it.
+
+        What isn't written, is hidden, or comes later in the pass can't be seen in any case.
+        """
+        self._mask = rows
 
     def bind_state(self, context: WorkingSet, geometry: Geometry) -> None:
         """The context that is read and written, and where the tokens go."""
@@ -130,7 +141,20 @@ class ForwardPass:
             self._read_rows(traced.rows, count) if traced else [],
             traced.wire if traced else None,
             traced.parameters if traced else [],
+            self._positions,
+            self._flat_mask(count, geometry.end),
         )
+
+    def _flat_mask(self, count: int, end: int) -> list[bool] | None:
+        if self._mask is None:
+            return None
+        if len(self._mask) != count or any(len(row) != end for row in self._mask):
+            shape = sorted({len(row) for row in self._mask})
+            raise InvalidHandle(
+                f"a mask of {len(self._mask)} rows of {shape} was given; {count} tokens that may see {end} places need "
+                f"{count} rows of {end}"
+            )
+        return [bool(seen) for row in self._mask for seen in row]
 
     def _read_rows(self, wanted: int, count: int) -> list[int]:
         if self._rows is None:
@@ -145,3 +169,9 @@ class ForwardPass:
         if rows != sorted(set(rows)):
             raise InvalidHandle(f"rows {self._rows} are read; name each once, in rising order")
         return rows
+
+
+def _position(value: int) -> int:
+    if type(value) is not int or not 0 <= value < 2**32:
+        raise InvalidHandle(f"{value!r} was given as a position; it is a whole number from 0 up")
+    return value

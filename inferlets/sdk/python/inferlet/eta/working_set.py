@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -58,6 +59,33 @@ class WorkingSet:
         """A copy that shares its pages until one of the two writes to them. Without a ``seed`` of its own it draws the
         numbers that the original would."""
         return WorkingSet(self._capacity, _handle=self._ready().fork(seed))
+
+    def slice(self, first_page: int, count: int, *, seed: int | None = None) -> WorkingSet:
+        """As ``fork``, of ``count`` pages from ``first_page`` on. Its tokens keep the positions they were written at."""
+        handle = self._ready().slice(_whole(first_page, "first_page"), _whole(count, "count"), seed)
+        return WorkingSet(count * model.page_size(), _handle=handle)
+
+    def hide(self, start: int, hidden: Sequence[bool]) -> None:
+        """Hides (True) or shows the tokens from ``start`` on, from later passes over this working set alone."""
+        self._ready().hide(_whole(start, "start"), [bool(one) for one in hidden])
+
+    def add(self, key: str) -> None:
+        """Lets every inferlet of this host find it, as it is now, under a key. It stays there when this program has ended.
+
+        Raises InvalidHandle if the key is taken, or a pass still uses the working set: await it first.
+        """
+        self._ready().add(key)
+
+    @staticmethod
+    def find(key: str) -> WorkingSet | None:
+        """A copy of what was added under a key; None where nothing is."""
+        handle = host().find_working_set(key)
+        return None if handle is None else WorkingSet(handle.capacity(), _handle=handle)
+
+    @staticmethod
+    def remove(key: str) -> bool:
+        """Ends it; who has found it keeps it. Whether there was anything."""
+        return host().remove_working_set(key)
 
     def discard(self, first_page: int, count: int) -> None:
         """Gives up what ``count`` pages from ``first_page`` on hold; positions stay as they are."""
