@@ -22,9 +22,8 @@ from typing import Any
 from benchmarks import models
 from benchmarks.engines import ARGMAX, Stream, engine_on
 from benchmarks.harness import table
-from benchmarks.null_backend import NullBackend, Ran
+from benchmarks.null_backend import NullBackend
 from benchmarks.sides.inferlet import PROGRAM
-from pie_edge.backend import BytesLike
 from pie_edge.control.batch import bucket_for
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine

@@ -158,7 +158,9 @@ class Space:
         if key in shared:
             raise InvalidHandle(f"{self.name} shares a working set as {key!r}, which is taken; remove it first")
         if len(shared) >= MAX_SHARED:
-            raise InvalidHandle(f"{self.name} shares a working set, and there are {MAX_SHARED} shared; remove one first")
+            raise InvalidHandle(
+                f"{self.name} shares a working set, and there are {MAX_SHARED} shared; remove one first"
+            )
         if context.pending:
             raise InvalidHandle(
                 f"{self.name} shares a working set that {context.pending} passes still use; await them first"

@@ -319,8 +319,12 @@ async def main(input):
 
 def test_what_children_and_their_children_used_is_counted() -> None:
     quick = (Path(__file__).resolve().parents[2] / "inferlets" / "quickstart" / "main.py").read_text()
-    middle = f"{HEAD}\nasync def main(input): return await launch({quick!r}, {{'prompt': 'x', 'max_tokens': 3}}).result()"
-    source = f"{HEAD}\nasync def main(input): return await asyncio.gather(*[launch({middle!r}).result() for _ in range(2)])"
+    middle = (
+        f"{HEAD}\nasync def main(input): return await launch({quick!r}, {{'prompt': 'x', 'max_tokens': 3}}).result()"
+    )
+    source = (
+        f"{HEAD}\nasync def main(input): return await asyncio.gather(*[launch({middle!r}).result() for _ in range(2)])"
+    )
 
     async def body(host: Any, _: Engine) -> Any:
         return await host.launch(source, {}).result()
