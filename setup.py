@@ -9,14 +9,14 @@ from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-MOVED = {"pie_edge.backends": "backends", "pie_edge.inferlets": "inferlets"}
+MOVED = {"pie_edge.backends": "backends", "pie_edge.inferlets": "inferlets", "pie_edge.shaders": "shaders"}
 """Folders of the checkout's root that are installed inside the package."""
 
 
 def packages() -> list[str]:
     backends = find_packages(str(ROOT), include=["backends", "backends.*"])
     ours = find_packages(str(ROOT), include=["pie_edge", "pie_edge.*"])
-    return [*ours, *(f"pie_edge.{name}" for name in backends), "pie_edge.inferlets"]
+    return [*ours, *(f"pie_edge.{name}" for name in backends), "pie_edge.inferlets", "pie_edge.shaders"]
 
 
 class BuildWithComponent(build_py):
@@ -40,6 +40,7 @@ setup(
     package_data={
         "pie_edge": ["py.typed"],
         "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.json", "**/*.wasm"],
+        "pie_edge.shaders": ["spirv/*.spv"],
         "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py"],
     },
     cmdclass={"build_py": BuildWithComponent},

@@ -31,6 +31,8 @@ class Choice:
     backend: str
     device: str
     passed_over: tuple[PassedOver, ...] = ()
+    software: bool = False
+    """The device is a software implementation: only taken when it was asked for."""
 
     def __str__(self) -> str:
         """``cpu, EPYC; passed over cuda, metal: no driver``: backends left for the same reason are told together."""
@@ -38,7 +40,12 @@ class Choice:
         for one in self.passed_over:
             by_reason.setdefault(one.reason, []).append(one.backend)
         told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
-        return f"{self.backend}, {self.device}" + (f"; passed over {told}" if told else "")
+        device = (
+            f"{self.device} (a software device: it shows that things work, not how fast)"
+            if self.software
+            else self.device
+        )
+        return f"{self.backend}, {device}" + (f"; passed over {told}" if told else "")
 
 
 def has_kernels(backend: str) -> bool:
@@ -58,7 +65,8 @@ def choose(backend: str = "auto", device: str = "") -> Choice:
     Raises BackendUnavailable: a backend asked for by name is never replaced by another.
     """
     if backend != "auto":
-        return Choice(backend, _device(backend, probe(backend), device))
+        found = probe(backend)
+        return Choice(backend, _device(backend, found, device), software=found.software)
     passed: list[PassedOver] = []
     for name in BACKENDS:
         reason = _unfit(name)

@@ -1,10 +1,11 @@
-"""Which devices the Vulkan loader sees, asked through ctypes: no package is needed to look."""
+"""Which devices the Vulkan loader sees, asked through ctypes: no package is needed to look, but one to compute."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from pie_edge.backend import Finding
@@ -15,6 +16,7 @@ LIBRARIES = {
     "darwin": ("libvulkan.1.dylib", "libMoltenVK.dylib"),
 }
 REMEDY = "install the Vulkan loader and your GPU's driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
+PACKAGE_REMEDY = "pip install 'pie-edge[vulkan]'"
 API_VERSION_1_1 = 1 << 22 | 1 << 12
 APPLICATION_INFO, INSTANCE_CREATE_INFO = 0, 1
 PORTABILITY_BIT = 1
@@ -74,7 +76,10 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
     hardware = tuple(name for name, software in devices if not software)
     if not devices:
         return Finding((), "no Vulkan driver has a device", REMEDY)
-    return Finding(hardware or tuple(name for name, _ in devices), software=not hardware)
+    names = hardware or tuple(name for name, _ in devices)
+    if find_spec("vulkan") is None:
+        return Finding((), f"{names[0]} is here but not the Python package vulkan", PACKAGE_REMEDY)
+    return Finding(names, software=not hardware)
 
 
 def _loader(open_library: Callable[[str], Any]) -> Any:

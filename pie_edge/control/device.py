@@ -53,9 +53,11 @@ def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: 
     page = spec.kv_bytes_per_token(dtype) * settings.page_size
     row = 4 * spec.vocabulary
     free = backend.limits.memory - weights
-    logit_rows = max(min(settings.logits_memory // row, settings.sequences, max(free, 0) // 4 // row), 1)
+    # States are bound whole: each layer's keys, and the logits.
+    binding = backend.limits.max_binding
+    logit_rows = max(min(min(settings.logits_memory, binding) // row, settings.sequences, max(free, 0) // 4 // row), 1)
     kv_memory = settings.kv_memory or max(min(DEFAULT_KV_MEMORY, (free - logit_rows * row) // 2), 2 * page)
-    pages = max(kv_memory // page, 1) + 1
+    pages = min(max(kv_memory // page, 1) + 1, binding // (page // (2 * spec.layers)))
     if pages * page + logit_rows * row > free:
         raise OutOfMemory(
             f"{spec.architecture} needs {_mib(weights)} MiB for its weights and {_mib(pages * page + logit_rows * row)} MiB for "

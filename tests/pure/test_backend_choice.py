@@ -62,7 +62,9 @@ def test_auto_touches_no_driver_of_a_backend_without_kernels(machine: Machine) -
 
 def test_a_software_device_is_used_when_it_is_named(machine: Machine) -> None:
     machine(vulkan=Finding(("llvmpipe",), software=True))
-    assert choose("vulkan") == Choice("vulkan", "llvmpipe")
+    chosen = choose("vulkan")
+    assert chosen == Choice("vulkan", "llvmpipe", software=True)
+    assert "llvmpipe (a software device" in str(chosen)
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [("", "RTX A"), ("1", "RTX B"), ("b", "RTX B"), ("rtx", "RTX A")])

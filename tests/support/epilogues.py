@@ -10,6 +10,7 @@ import numpy as np
 
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.nodes import NODES
+from pie_edge.program.ops import Program
 from pie_edge.sampling import Epilogue
 from tests.support.node_oracle import Pass, Plain
 
@@ -37,8 +38,8 @@ class Wire:
         return json.dumps({"v": 1, "nodes": self.nodes, "outputs": list(outputs), "result": result})
 
 
-def run(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> list[list[Plain]]:
-    """Every pass's outputs, from one call with room for ``spare`` passes more. Rows of logits are laid out backwards."""
+def arrays_of(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> tuple[Program, dict[str, Any]]:
+    """A Program with room for ``spare`` passes more, and its state and inputs. Rows of logits are laid out backwards."""
     rows = [row for given in passes for row in given.logits]
     logits = np.asarray(rows[::-1], dtype=np.float32)
     capacity = len(passes) + spare
@@ -56,6 +57,12 @@ def run(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> list[list
         values = np.asarray([given.parameters[number].flat for given in passes], dtype=NUMPY[dtype])
         stored = values.view(np.uint8) if dtype == "bool" else values
         arrays[f"param{number}"] = padded(stored.reshape(len(passes), *shape), spare)
+    return program, arrays
+
+
+def run(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> list[list[Plain]]:
+    """Every pass's outputs, from one call with room for ``spare`` passes more."""
+    program, arrays = arrays_of(epilogue, passes, spare)
     found = run_nodes(program, arrays)
     outputs: list[list[Plain]] = [[] for _ in passes]
     for number, (dtype, shape) in enumerate(epilogue.outputs):
@@ -81,3 +88,26 @@ def node_table() -> str:
         gives = ", ".join("same" if result == "T" else result for result in kind.results)
         lines.append(f"| `{kind.name}` | {operands} | {given} | {gives} | {kind.meaning.replace('|', '&#124;')} |")
     return "\n".join(lines) + "\n"
+
+
+def random_arrays(
+    epilogue: Epilogue, given: Sequence[tuple[str, Sequence[int], int]], passes: int, spare: int, seed: int
+) -> tuple[Program, dict[str, Any]]:
+    """A Program, and small whole numbers for its state and inputs; ``given`` has a parameter's dtype, shape and bound."""
+    noise = np.random.default_rng(seed)
+    rows = passes * epilogue.rows
+    program = epilogue.program((passes + spare) * epilogue.rows, rows + 2)
+    vocabulary = program.values["logits"].shape[1]
+    logits = noise.integers(-20, 21, (rows + 2, vocabulary)).astype(np.float32)
+    arrays = {
+        "logits": logits,
+        "counts": np.asarray([passes], np.uint32),
+        "rows": padded(noise.permutation(rows + 2)[:rows].astype(np.uint32), spare * epilogue.rows),
+        "positions": padded(noise.integers(0, 2**32, rows, dtype=np.uint32), spare * epilogue.rows),
+        "draw_keys": padded(noise.integers(0, 2**32, (rows, 2), dtype=np.uint32), spare * epilogue.rows),
+    }
+    for number, (dtype, shape, bound) in enumerate(given):
+        low = 0 if dtype in ("u32", "bool") else -bound
+        values = noise.integers(low, bound + 1, (passes, *shape))
+        arrays[f"param{number}"] = padded(values.astype(np.uint8 if dtype == "bool" else NUMPY[dtype]), spare)
+    return program, arrays

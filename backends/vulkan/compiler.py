@@ -1,0 +1,151 @@
+"""From a Program and its buffers to what runs on a session: fuse, place, lower, and record the likely step shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pie_edge.backends.vulkan.epilogue import Epilogue
+from pie_edge.backends.vulkan.executable import GRID_BYTES, MOST_GRIDS, Recorded, Wiring
+from pie_edge.backends.vulkan.fuse import fuse
+from pie_edge.backends.vulkan.inputs import Counts, Inputs
+from pie_edge.backends.vulkan.launch import Launch
+from pie_edge.backends.vulkan.loader import Loader
+from pie_edge.backends.vulkan.lower import copy_scratch_bytes, lower
+from pie_edge.backends.vulkan.lower_attention import scratch_bytes
+from pie_edge.backends.vulkan.lower_linear import together
+from pie_edge.backends.vulkan.lowering import Lowering, StepShape
+from pie_edge.backends.vulkan.memory import Buffer, Region
+from pie_edge.backends.vulkan.placement import aligned, block, place_block, within
+from pie_edge.backends.vulkan.session import Session
+from pie_edge.backends.vulkan.tuning import Tuning
+from pie_edge.backends.vulkan.weights import Weight
+from pie_edge.program.nodes import PREFIX
+from pie_edge.program.ops import Program, Role
+from pie_edge.program.plan import arena
+
+
+class Compiler:
+    """Compiles Programs for one session. Temporaries of all Programs share buffers: runs are in order."""
+
+    def __init__(self, session: Session, loader: Loader, tuning: Tuning, max_binding: int) -> None:
+        self._session = session
+        self._loader = loader
+        self._tuning = tuning
+        self._max_binding = max_binding
+        self._arenas: list[Buffer] = []
+        self._constants: dict[bytes, Region] = {}
+
+    def compile(self, program: Program, states: Mapping[str, Region], weights: Mapping[str, Weight]) -> Recorded:
+        """Runs in a worker thread. Raises Unsupported or OutOfMemory."""
+        inputs, outputs = Inputs(program), block(program.by_role(Role.OUTPUT))
+        inbox = self._buffer(inputs.block.nbytes + MOST_GRIDS * GRID_BYTES, f"inputs of {program.name}")
+        outbox = self._buffer(outputs.nbytes, f"outputs of {program.name}") if outputs.nbytes else None
+        place = dict(states) | place_block(program, Role.INPUT, inputs.block, inbox)
+        if outbox is not None:
+            place |= place_block(program, Role.OUTPUT, outputs, outbox)
+        plan: _Plan = (
+            self._epilogue(program, place)
+            if any(op.kind.startswith(PREFIX) for op in program.ops)
+            else _ModelPlan(self._model(program, place, weights))
+        )
+        recorded = Recorded(self._session, Wiring(inputs, inbox, outbox, plan.shape_of, plan.launches), program.name)
+        recorded.prepare(plan.likely())
+        return recorded
+
+    def close(self) -> None:
+        """Give temporaries and tables back; nothing that was compiled may run again."""
+        for buffer in self._arenas:
+            self._session.free(buffer)
+        for region in self._constants.values():
+            self._loader.free_region(region)
+
+    def _epilogue(self, program: Program, place: Mapping[str, Region]) -> _FixedPlan:
+        made = Epilogue(program, self._session.gpu.facts)
+        return _FixedPlan(made.launches(place.__getitem__, self._arena(made.arena_bytes)))
+
+    def _model(self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight]) -> Lowering:
+        fused = fuse(program, lambda names: together([weights[name] for name in names], self._max_binding))
+        plan = arena(fused)
+        partial = aligned(max(scratch_bytes(fused, self._tuning), copy_scratch_bytes(fused)))
+        room = self._arena(plan.nbytes + partial)
+        temps = {name: within(fused.values[name], offset, room) for name, offset in plan.offsets.items()}
+        return Lowering(
+            program=fused,
+            place=dict(place) | temps,
+            weights=weights,
+            scratch=room.part(plan.nbytes, partial) if partial else None,
+            tuning=self._tuning,
+            facts=self._session.gpu.facts,
+            shape=StepShape(1, 1, singles=True, several=False, splits=False),
+            constant=self._constant,
+        )
+
+    def _arena(self, nbytes: int) -> Region:
+        """Room for temporaries, in the smallest buffer that has it."""
+        fitting = [buffer for buffer in self._arenas if buffer.nbytes >= nbytes]
+        if not fitting:
+            fitting = [self._session.device_buffer(max(nbytes, 1 << 16), "temporaries")]
+            self._arenas += fitting
+        return min(fitting, key=lambda buffer: buffer.nbytes).region()
+
+    def _buffer(self, nbytes: int, what: str) -> Region:
+        return self._session.device_buffer(nbytes, what).region(0, nbytes)
+
+    def _constant(self, data: bytes) -> Region:
+        if data not in self._constants:
+            self._constants[data] = self._loader.constant(data, "a table of frequencies")
+        return self._constants[data]
+
+
+@dataclass(frozen=True)
+class _FixedPlan:
+    """The same launches for every step."""
+
+    fixed: Sequence[Launch]
+
+    def shape_of(self, counts: Counts) -> Hashable:
+        return None
+
+    def launches(self, shape: Hashable) -> Sequence[Launch]:
+        return self.fixed
+
+    def likely(self) -> Sequence[Hashable]:
+        return (None,)
+
+
+@dataclass(frozen=True)
+class _ModelPlan:
+    """Launches by the shape of the step."""
+
+    lowering: Lowering
+
+    def shape_of(self, counts: Counts) -> Hashable:
+        rows, sequences = counts.get("rows", 1), counts.get("sequences", 1)
+        return self._shape(rows, counts.get("sampled", 1), sequences, counts.get("longest", 0))
+
+    def launches(self, shape: Hashable) -> Sequence[Launch]:
+        assert isinstance(shape, StepShape)
+        return lower(self.lowering.shaped(shape))
+
+    def likely(self) -> Sequence[Hashable]:
+        """One token of one sequence, and a prefill of all rows."""
+        tokens = self.lowering.program.values.get("token_src")
+        most = 1 if tokens is None else tokens.shape[0]
+        return tuple(dict.fromkeys((self._shape(1, 1, 1, 0), self._shape(most, 1, 1, 0))))
+
+    def _shape(self, rows: int, sampled: int, sequences: int, longest: int) -> StepShape:
+        tuning = self.lowering.tuning
+        return StepShape(
+            rows=tuning.tokens(max(rows, 1)),
+            sampled=tuning.tokens(max(sampled, 1)),
+            singles=rows == sequences or sequences > 1,
+            several=rows > sequences,
+            splits=longest * self._page_size() > tuning.split,
+        )
+
+    def _page_size(self) -> int:
+        return next((op.integer("page_size") for op in self.lowering.program.ops if op.kind == "attention"), 0)
+
+
+_Plan = _FixedPlan | _ModelPlan

@@ -1,0 +1,135 @@
+"""Epilogues on Vulkan: a traced epilogue's Program as launches, with no compiler at run time.
+
+The planner fuses the elementwise nodes and reductions into a few kernels, whose SPIR-V is assembled here; nodes that are
+algorithms of their own are prebuilt kernels. See ``docs/decisions/007-epilogue-lowering.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from pie_edge.backends.vulkan import epilogue_algorithms as algorithms
+from pie_edge.backends.vulkan.device import Facts
+from pie_edge.backends.vulkan.epilogue_algorithms import Site
+from pie_edge.backends.vulkan.epilogue_expressions import MEMORIES, WRITABLE
+from pie_edge.backends.vulkan.epilogue_kernels import assemble
+from pie_edge.backends.vulkan.epilogue_presets import Sampler, sampler
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Kernel, Launch, Module, words
+from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.vulkan.shaders import shader
+from pie_edge.program.nodes import KEEP_TOKEN, PREFIX
+from pie_edge.program.ops import Op, Program, Role
+from pie_edge.sampling.dialects import kernel as plans
+from pie_edge.sampling.dialects.planner import ROUND_BYTES, plan
+from pie_edge.sampling.dialects.scalar import Memory
+
+Places = Callable[[str], Region]
+"""Where the backend has put a value of the Program."""
+
+_ELEMENTS_AN_INVOCATION = 4
+
+
+class Epilogue:
+    """An epilogue's Program made ready for a device.
+
+    ``arena_bytes`` of device memory are needed beside the Program's state, inputs and outputs; its temporaries have no
+    places of their own. Passes run in rounds whose temporaries take at most ``round_bytes``. With ``presets`` off nothing is
+    looked up: every epilogue goes through the planner.
+    """
+
+    def __init__(self, program: Program, facts: Facts, presets: bool = True, round_bytes: int = ROUND_BYTES) -> None:
+        self._keeps = next((op for op in program.ops if op.kind == PREFIX + KEEP_TOKEN), None)
+        self._room = 0 if self._keeps is None else program.values[self._keeps.outputs[0]].size
+        self._program = program = _without(program, self._keeps)
+        self._facts = facts
+        self._sampler = sampler(program) if presets else None
+        self._plan = _sampler_plan(program, self._sampler, round_bytes) if self._sampler else plan(program, round_bytes)
+
+    @property
+    def arena_bytes(self) -> int:
+        return 4 * self._plan.words
+
+    def launches(self, place: Places, arena: Region) -> list[Launch]:
+        """In order. ``place`` gives the states' regions, and those of inputs and outputs: each kind's within one buffer."""
+        arena = arena.part(0, self.arena_bytes)
+        inputs = _Block([(value.name, place(value.name)) for value in self._program.by_role(Role.INPUT)])
+        outputs = _Block([(value.name, place(value.name)) for value in self._program.by_role(Role.OUTPUT)])
+        memories = {
+            Memory.LOGITS: place(self._program.by_role(Role.STATE)[0].name),
+            Memory.INPUTS: inputs.region,
+            Memory.ARENA: arena,
+            Memory.OUTPUTS: outputs.region,
+        }
+        starts = {**inputs.starts, **outputs.starts, **self._plan.starts}
+        modules = [self._module(number, step, starts) for number, step in enumerate(self._plan.steps)]
+        found: list[Launch] = []
+        for first in self._plan.rounds:
+            site = Site(self._facts, place("counts"), memories, starts, first, self._plan.slots)
+            if self._sampler:
+                found += self._sampler.launches(site)
+            for step, module in zip(self._plan.steps, modules, strict=True):
+                if isinstance(step, plans.Kernel):
+                    assert module is not None
+                    found.append(self._fused(module, step, site))
+                else:
+                    found += algorithms.launches(site, step)
+        found += [self._packed(packing, arena, outputs) for packing in self._plan.packings]
+        return found if self._keeps is None else [*found, _kept(self._keeps, self._room, place)]
+
+    def _module(self, number: int, kernel: plans.Kernel | plans.Call, starts: Mapping[str, int]) -> Module | None:
+        if isinstance(kernel, plans.Call):
+            return None
+        code = assemble(kernel, starts, self._plan.slots, self._lanes(kernel), self._facts.preserves_special)
+        return Module(f"{self._program.name}.{number}", code)
+
+    def _lanes(self, kernel: plans.Kernel) -> int:
+        if not kernel.reduces:
+            return 64
+        return algorithms.lanes(self._facts, kernel.extent, sum(loop.extent for loop in kernel.loops))
+
+    def _fused(self, module: Module, kernel: plans.Kernel, site: Site) -> Launch:
+        bindings = tuple(
+            Binding(site.memories[memory], Access.BOTH if memory in WRITABLE else Access.READ) for memory in MEMORIES
+        )
+        columns = 1 if kernel.reduces else -(-kernel.extent // (self._lanes(kernel) * _ELEMENTS_AN_INVOCATION))
+        grid = algorithms.grid_of(site.slots * kernel.rows, min(columns, 1024))
+        return Launch(Kernel(module), bindings, grid, words(site.first))
+
+    def _packed(self, packing: plans.Packing, arena: Region, outputs: _Block) -> Launch:
+        bindings = Binding(arena), Binding(outputs.region, Access.BOTH)
+        push = words(packing.start, outputs.starts[packing.name], packing.entries)
+        columns = min(-(-packing.entries // 2048), 1024)
+        return Launch(Kernel(shader("nodes_pack_bytes"), (64,)), bindings, (columns, 1, 1), push)
+
+
+def _without(program: Program, keeps: Op | None) -> Program:
+    """What the author wrote: without the engine's node, its slots and its tokens."""
+    if keeps is None:
+        return program
+    values = {name: value for name, value in program.values.items() if name not in keeps.inputs[1:]}
+    return replace(program, values=values, ops=tuple(op for op in program.ops if op is not keeps))
+
+
+def _kept(keeps: Op, room: int, place: Places) -> Launch:
+    """Each pass's token into its slot, where a next pass may find it."""
+    chosen, slots, tokens = map(place, keeps.inputs)
+    bindings = Binding(place("counts")), Binding(chosen), Binding(slots), Binding(tokens, Access.WRITE)
+    grid = (Count("passes", divisor=64), 1, 1)
+    return Launch(Kernel(shader("nodes_keep_token"), (64,)), bindings, grid, words(room))
+
+
+def _sampler_plan(program: Program, made: Sampler, round_bytes: int) -> plans.Plan:
+    passes = program.values["out0"].shape[0]
+    slots = max(1, min(passes, round_bytes // (4 * made.words)))
+    return plans.Plan(passes, slots, (), (), slots * made.words, {"list": 0})
+
+
+class _Block:
+    """Regions of one buffer as one region, and the word where each begins in it."""
+
+    def __init__(self, regions: Sequence[tuple[str, Region]]) -> None:
+        begin = min(region.offset for _, region in regions)
+        end = max(region.end for _, region in regions)
+        self.region = Region(regions[0][1].buffer, begin, end - begin)
+        self.starts = {name: (region.offset - begin) // 4 for name, region in regions}

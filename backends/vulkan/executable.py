@@ -1,0 +1,211 @@
+"""A compiled Program: launches recorded once for a step shape and a slot, and the slots through which steps go in and out.
+
+A slot has a mapped block that a run fills with the inputs and the grids that depend on them, the command buffers, and a
+mapped block for the outputs. A command buffer copies the block in, runs the launches, and copies the outputs out.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pie_edge.backend import BytesLike
+from pie_edge.backends.vulkan.api import Handle
+from pie_edge.backends.vulkan.inputs import Counts, Inputs, Words
+from pie_edge.backends.vulkan.launch import Count, Grid, Launch
+from pie_edge.backends.vulkan.memory import Buffer, Kind, Region
+from pie_edge.backends.vulkan.placement import block
+from pie_edge.backends.vulkan.record import BoundLaunches
+from pie_edge.backends.vulkan.session import Session
+from pie_edge.errors import BackendError
+from pie_edge.program.encodings import DType
+from pie_edge.program.ops import Program, Role
+
+_FORMATS: Mapping[DType, Any] = {
+    DType.F32: "f",
+    DType.U32: "I",
+    DType.I32: "i",
+    DType.U8: "B",
+    DType.I8: "b",
+    DType.F16: "e",
+}
+GRID_BYTES = 16
+MOST_GRIDS = 256
+"""Grids that depend on the step, of one recording."""
+
+
+@dataclass(eq=False)
+class Flight:
+    """A run: done when the timeline reaches ``value``."""
+
+    value: int
+    slot: Slot
+    taken: bool
+    """Its outputs were read, or there are none."""
+
+
+@dataclass(eq=False)
+class Slot:
+    upload: Buffer
+    words: Words
+    """The upload buffer's memory."""
+    readback: Buffer | None
+    commands: dict[Hashable, Handle] = field(default_factory=dict)
+    last: int = 0
+    """The timeline's number of its latest run."""
+    flight: weakref.ref[Flight] | None = None
+
+    def is_free(self, reached: int) -> bool:
+        """Its run is done, and its outputs were read or nobody can ask for them any more."""
+        flight = None if self.flight is None else self.flight()
+        return self.last <= reached and (flight is None or flight.taken)
+
+
+class Recording:
+    """The launches of one step shape, bound; and the grids that their steps have to fill in."""
+
+    def __init__(self, session: Session, launches: Sequence[Launch]) -> None:
+        self.bound: BoundLaunches = session.bind(launches)
+        self.grids: list[Grid] = list(dict.fromkeys(launch.grid for launch in launches if launch.indirect))
+        if len(self.grids) > MOST_GRIDS:
+            raise BackendError(
+                f"a Program has {len(self.grids)} grids that depend on the step; {MOST_GRIDS} are the most"
+            )
+
+    def write_grids(self, words: Words, at: int, counts: Counts) -> None:
+        values = [
+            extent.value(counts) if isinstance(extent, Count) else extent
+            for grid in self.grids
+            for extent in (*grid, 0)
+        ]
+        words[at : at + len(values)] = values
+
+
+class Owned:
+    """What an executable made on its session, given back when nobody has the executable any more."""
+
+    def __init__(self, session: Session, buffers: Sequence[Buffer]) -> None:
+        self.session = session
+        self.buffers = list(buffers)
+        self.bound: list[BoundLaunches] = []
+        self.commands: list[Handle] = []
+
+    def release(self) -> None:
+        session = self.session
+        for buffer in self.buffers:
+            session.free(buffer)
+        for bound in self.bound:
+            session.unbind(bound)
+        session.retire(self._free_commands)
+
+    def _free_commands(self) -> None:
+        for handle in self.commands:
+            self.session.commands.free(handle)
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What an executable is made of, decided when it was compiled."""
+
+    inputs: Inputs
+    inbox: Region
+    """Device memory of the inputs, and the grids after them."""
+    outbox: Region | None
+    shape_of: Callable[[Counts], Hashable]
+    launches: Callable[[Hashable], Sequence[Launch]]
+
+
+class Recorded:
+    """The device's side of an executable: it dies with its session."""
+
+    def __init__(self, session: Session, wiring: Wiring, name: str) -> None:
+        self._session = session
+        self._wiring = wiring
+        self._name = name
+        self._slots: list[Slot] = []
+        self._recordings: dict[Hashable, Recording] = {}
+        made = [region.buffer for region in (wiring.inbox, wiring.outbox) if region is not None]
+        self._owned = Owned(session, made)
+        weakref.finalize(self, self._owned.release).atexit = False
+
+    def prepare(self, shapes: Sequence[Hashable]) -> None:
+        """Record these shapes, and make a slot: compiles whatever the driver has not compiled yet."""
+        for shape in shapes:
+            self._recording(shape)
+        if not self._slots:
+            self._slots.append(self._new_slot())
+
+    def run(self, inputs: Mapping[str, BytesLike]) -> Flight:
+        slot = self._free_slot()
+        wiring = self._wiring
+        counts = wiring.inputs.fill(slot.words, inputs)
+        shape = wiring.shape_of(counts)
+        recording = self._recording(shape)
+        recording.write_grids(slot.words, wiring.inputs.block.nbytes // 4, counts)
+        with self._session.lock:
+            commands = slot.commands.get(shape)
+            if commands is None:
+                commands = slot.commands[shape] = self._record(slot, recording)
+            slot.last = self._session.timeline.submit(commands)
+        flight = Flight(slot.last, slot, taken=slot.readback is None)
+        slot.flight = weakref.ref(flight)
+        return flight
+
+    def outputs(self, program: Program, flight: Flight) -> dict[str, memoryview]:
+        """The outputs of a run that is done, by name, copied; its slot is free then."""
+        flight.taken = True
+        readback = flight.slot.readback
+        if readback is None or readback.mapped is None:
+            return {}
+        values = program.by_role(Role.OUTPUT)
+        offsets = block(values).offsets
+        return {
+            value.name: memoryview(
+                bytes(readback.mapped[offsets[value.name] : offsets[value.name] + value.nbytes])
+            ).cast(_FORMATS[value.dtype])
+            for value in values
+        }
+
+    def _recording(self, shape: Hashable) -> Recording:
+        if shape not in self._recordings:
+            made = Recording(self._session, self._wiring.launches(shape))
+            self._owned.bound.append(made.bound)
+            self._recordings[shape] = made
+        return self._recordings[shape]
+
+    def _free_slot(self) -> Slot:
+        reached = self._session.timeline.reached()
+        for slot in self._slots:
+            if slot.is_free(reached):
+                return slot
+        self._slots.append(self._new_slot())
+        return self._slots[-1]
+
+    def _new_slot(self) -> Slot:
+        outbox = self._wiring.outbox
+        upload = self._session.buffer(self._wiring.inbox.nbytes, Kind.UPLOAD, f"inputs of {self._name}")
+        assert upload.mapped is not None
+        readback = None
+        if outbox is not None:
+            readback = self._session.buffer(outbox.nbytes, Kind.READBACK, f"outputs of {self._name}")
+        self._owned.buffers += [upload] if readback is None else [upload, readback]
+        return Slot(upload, np.frombuffer(upload.mapped, np.uint32), readback)
+
+    def _record(self, slot: Slot, recording: Recording) -> Handle:
+        inbox, outbox = self._wiring.inbox, self._wiring.outbox
+        first = self._wiring.inputs.block.nbytes
+        places = {grid: inbox.part(first + i * GRID_BYTES, 12) for i, grid in enumerate(recording.grids)}
+        commands = self._session.commands.begin()
+        commands.copy(slot.upload.region(), inbox)
+        for bound in recording.bound.items:
+            commands.dispatch(bound, places.get(bound.launch.grid))
+        if slot.readback is not None and outbox is not None:
+            commands.copy(outbox, slot.readback.region())
+            commands.show_host()
+        handle = commands.end()
+        self._owned.commands.append(handle)
+        return handle

@@ -1,0 +1,116 @@
+"""A kernel launch as data: which shader with which constants, what it is bound to, and how many workgroups.
+
+Whoever lowers a Program to launches (model ops, presets, traced epilogues) knows nothing of command buffers; recording
+launches (``record.py``) knows nothing of ops.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Flag, auto
+from functools import cached_property
+
+from pie_edge.backends.vulkan.memory import Region
+
+
+@dataclass(frozen=True)
+class Module:
+    """A compute shader in SPIR-V with the entry point ``main``: its buffers are bindings 0 … n − 1 of set 0."""
+
+    name: str
+    code: bytes = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.code).hexdigest()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A module specialised: ``constants`` are the values of specialization constants 0, 1, …
+
+    Equal kernels are one pipeline.
+    """
+
+    module: Module
+    constants: tuple[int | float | bool, ...] = ()
+
+    @cached_property
+    def key(self) -> tuple[str, bytes]:
+        return self.module.digest, self.data
+
+    @cached_property
+    def data(self) -> bytes:
+        """The constants as they are given to the driver, one word each."""
+        return b"".join(_word(value) for value in self.constants)
+
+    def __str__(self) -> str:
+        return f"{self.module.name}({', '.join(map(str, self.constants))})"
+
+
+def _word(value: int | float | bool) -> bytes:
+    if isinstance(value, float):
+        return struct.pack("<f", value)
+    return struct.pack("<i" if value < 0 else "<I", int(value))
+
+
+class Access(Flag):
+    READ = auto()
+    WRITE = auto()
+    BOTH = READ | WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A storage buffer of a launch. What the kernel does to it decides where barriers are."""
+
+    region: Region
+    access: Access = Access.READ
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A grid's extent that is only known when a step runs: of the ``most`` from ``first`` that the count reaches,
+    ``times · ⌈those / divisor⌉``.
+
+    ``name`` is one of the step's true counts: ``rows``, ``sequences``, ``sampled``, ``entries``, or ``longest``, the most
+    page entries of a sequence; for a Program whose inputs come by name, ``passes``, the first word of its input ``counts``.
+    """
+
+    name: str
+    divisor: int = 1
+    times: int = 1
+    first: int = 0
+    most: int = 1 << 32
+
+    def value(self, counts: Mapping[str, int]) -> int:
+        counted = min(max(counts[self.name] - self.first, 0), self.most)
+        return -(-counted // self.divisor) * self.times
+
+
+Extent = int | Count
+Grid = tuple[Extent, Extent, Extent]
+"""Workgroups in x, y, z. With a Count in it a launch is dispatched indirectly."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    kernel: Kernel
+    bindings: tuple[Binding, ...]
+    grid: Grid
+    push: bytes = b""
+    """Push constants, whole words."""
+    name: str = ""
+    """What profiles call it; the kernel's own name if empty."""
+
+    @property
+    def indirect(self) -> bool:
+        return any(isinstance(extent, Count) for extent in self.grid)
+
+
+def words(*values: int | float) -> bytes:
+    """Push constants: ints as 32-bit words, floats as float32."""
+    return b"".join(_word(value) for value in values)

@@ -1,0 +1,108 @@
+"""Weights from their files to the device: packed a few megabytes at a time, into large buffers that many share."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_edge.backend import WeightSource
+from pie_edge.backends.vulkan.memory import Buffer, Region
+from pie_edge.backends.vulkan.placement import aligned
+from pie_edge.backends.vulkan.session import Session
+from pie_edge.backends.vulkan.weights import Matrix, Packing, Part, Vector, Weight, pack, packing, split_rows
+from pie_edge.program.encodings import Dense, DType
+from pie_edge.program.ops import Value
+
+POOL = 32 << 20
+"""Bytes of a buffer that small weights share: neighbours can be bound as one."""
+PART = 128 << 20
+"""The most that lies together, where the device binds more."""
+_CHUNK = 1 << 21
+"""Weights packed at once."""
+
+
+class Loader:
+    def __init__(self, session: Session, interleaved: int, max_binding: int) -> None:
+        self._session = session
+        self._interleaved = interleaved
+        self._most = min(PART, max_binding // 256 * 256)
+        self._pool: Buffer | None = None
+        self._pool_end = 0
+        self._used: dict[Buffer, int] = {}
+        """Regions of each pool that are in use."""
+
+    def load(self, value: Value, source: WeightSource) -> Weight:
+        """Bring a weight to the device. Raises OutOfMemory. Runs in a worker thread."""
+        assert value.encoding is not None
+        if len(value.shape) == 1:
+            return self._load_vector(value, source)
+        rows, columns = value.shape
+        packed = packing(value.encoding, columns, self._interleaved)
+        parts = [
+            self._load_part(value.name, packed, source, first, count)
+            for first, count in split_rows(rows, packed.rows_within(self._most))
+        ]
+        return Matrix((rows, columns), packed, tuple(parts))
+
+    def free(self, weight: Weight) -> None:
+        """Its memory comes back when nothing else of its pools is in use."""
+        for region in [weight.region] if isinstance(weight, Vector) else [part.region for part in weight.parts]:
+            self.free_region(region)
+
+    def free_region(self, region: Region) -> None:
+        self._used[region.buffer] -= 1
+        if not self._used[region.buffer]:
+            del self._used[region.buffer]
+            self._session.free(region.buffer)
+            self._pool = None if self._pool is region.buffer else self._pool
+
+    def constant(self, data: bytes, what: str) -> Region:
+        region = self._room(len(data), what)
+        self._write(region, np.frombuffer(data, np.uint8))
+        return region
+
+    def _load_vector(self, value: Value, source: WeightSource) -> Vector:
+        values = source.planes(0, 1)["values"].reshape(-1)
+        assert isinstance(value.encoding, Dense)
+        if value.encoding.dtype is DType.BF16:
+            values = (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        wide = np.ascontiguousarray(values, np.float32)
+        return Vector(self.constant(wide.tobytes(), value.name), wide)
+
+    def _load_part(self, name: str, packed: Packing, source: WeightSource, first: int, rows: int) -> Part:
+        scales = aligned(packed.code_bytes(rows))
+        region = self._room(scales + packed.scale_bytes(rows), name)
+        step = max(_CHUNK // packed.columns // packed.interleaved, 1) * packed.interleaved
+        for at, count in split_rows(rows, step):
+            codes, scale_words = pack(packed, source.planes(first + at, count))
+            self._write(region.part(packed.code_bytes(at), len(codes)), codes)
+            if len(scale_words):
+                self._write(region.part(scales + packed.scale_bytes(at), len(scale_words)), scale_words)
+        return Part(first, rows, region, scales)
+
+    def _room(self, nbytes: int, what: str) -> Region:
+        """A region in the current pool, or in a new one. Whole vectors of 16 bytes."""
+        size, whole = aligned(max(nbytes, 16)), -(-nbytes // 16) * 16
+        if size > POOL // 4:
+            alone = self._session.device_buffer(size, f"weight {what}")
+            self._used[alone] = 1
+            return alone.region(0, whole)
+        if self._pool is None or self._pool_end + size > self._pool.nbytes:
+            self._pool = self._session.device_buffer(max(self._pool_bytes(), size), f"weight {what}")
+            self._pool_end = 0
+        region = self._pool.region(self._pool_end, whole)
+        self._pool_end += size
+        self._used[self._pool] = self._used.get(self._pool, 0) + 1
+        return region
+
+    def _pool_bytes(self) -> int:
+        """Less where memory is short: what is left of a pool is lost to others."""
+        free = self._session.memory.limit - self._session.memory.used
+        return min(POOL, self._most, max(free // 8, 1 << 20))
+
+    def _write(self, region: Region, data: NDArray[np.uint8]) -> None:
+        if region.buffer.mapped is not None:
+            # Shared memory, and nothing reads a weight before it is loaded.
+            region.buffer.mapped[region.offset : region.offset + len(data)] = memoryview(data)
+        else:
+            self._session.upload(region, memoryview(data))

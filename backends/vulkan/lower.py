@@ -1,0 +1,214 @@
+"""From the ops of a model Program to launches: one function per kind, each next to the shader of the same name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from pie_edge.backends.vulkan import lower_attention, lower_linear
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, words
+from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering, StepShape
+from pie_edge.backends.vulkan.rope import frequencies
+from pie_edge.backends.vulkan.shaders import shader
+from pie_edge.backends.vulkan.weights import Matrix, Vector
+from pie_edge.program.encodings import DType
+from pie_edge.program.ops import Op, Program
+
+__all__ = ["KINDS", "StepShape", "copy_scratch_bytes", "lower"]
+
+
+def lower(context: Lowering) -> list[Launch]:
+    """All launches of a Program, in order."""
+    launches: list[Launch] = []
+    for op in context.program.ops:
+        launches += _LOWER[op.kind](context, op)
+    return launches
+
+
+def _embed(c: Lowering, op: Op) -> list[Launch]:
+    table = c.weights[op.inputs[0]]
+    assert isinstance(table, Matrix)
+    packing, local = table.packing, c.tuning.interleaved
+    constants = (local, packing.interleaved, packing.columns, packing.group, packing.scales)
+    kernel = Kernel(shader(f"embed_{packing.format}"), constants)
+    grid = (-(-packing.blocks // local), c.rows_of(op.inputs[1]), 1)
+    return [
+        Launch(
+            kernel,
+            (
+                Binding(part.region),
+                Binding(part.region),
+                c.read(op.inputs[1]),
+                c.read(op.inputs[2]),
+                c.write(op.outputs[0]),
+            ),
+            grid,
+            words(part.first, part.rows, part.scales // 4, op.number("scale"), packing.zero),
+        )
+        for part in table.parts
+    ]
+
+
+def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
+    return [_norm(c, op, op.integer("groups"), op.inputs[1], (c.read(op.inputs[0]),), (c.write(op.outputs[0]),), "")]
+
+
+def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
+    x, residual, weight = op.inputs
+    extra = (c.read(residual), c.write(op.outputs[0]))
+    return [_norm(c, op, 1, weight, (c.read(x),), (c.write(op.outputs[1]), *extra), "add_")]
+
+
+def _norm(
+    c: Lowering, op: Op, groups: int, weight: str, x: tuple[Binding, ...], rest: tuple[Binding, ...], prefix: str
+) -> Launch:
+    vector = c.weights[weight]
+    assert isinstance(vector, Vector)
+    width = len(vector.values)
+    kernel = Kernel(
+        shader(f"{prefix}rms_norm{c.subgroups}"), (c.tuning.reduction, width, op.number("eps"), op.number("offset"))
+    )
+    return Launch(kernel, (*x, Binding(vector.region), *rest), (groups, c.rows_of(op.inputs[0]), 1))
+
+
+def _rope(c: Lowering, op: Op) -> list[Launch]:
+    heads = op.integer("heads")
+    width = c.width(op.inputs[0]) // heads
+    kernel = Kernel(shader("rope"), (c.tuning.elementwise, width, op.integer("rotary"), _neox(op), heads))
+    table = _frequencies(c, op, op.inputs[2:])
+    bindings = (c.read(op.inputs[0]), c.read(op.inputs[1]), table, c.write(op.outputs[0]))
+    return [Launch(kernel, bindings, c.over(heads * width // 2, op.inputs[0]))]
+
+
+def _rope_append(c: Lowering, op: Op) -> list[Launch]:
+    heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
+    width, keys = c.width(op.inputs[0]) // heads, c.program.values[op.outputs[1]]
+    name = "rope_append_f16" if keys.dtype is DType.F16 else "rope_append_f32"
+    constants = (c.tuning.elementwise, heads, kv_heads, width, op.integer("rotary"), _neox(op), op.integer("page_size"))
+    operands, factors = op.inputs[:5], op.inputs[5:]
+    bindings = (*map(c.read, operands), _frequencies(c, op, factors), *map(c.write, op.outputs))
+    items = heads * width // 2 + kv_heads * width * keys.dtype.nbytes // 16
+    return [Launch(Kernel(shader(name), constants), bindings, c.over(items, op.inputs[0]))]
+
+
+def _neox(op: Op) -> bool:
+    return op.attribute("style") == "neox"
+
+
+def _frequencies(c: Lowering, op: Op, factors: Sequence[str]) -> Binding:
+    given = [c.weights[name] for name in factors]
+    assert all(isinstance(weight, Vector) for weight in given)
+    divisors = [float(f) for f in given[0].values] if given and isinstance(given[0], Vector) else None
+    table = frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors)
+    return Binding(c.constant(table))
+
+
+def _kv_append(c: Lowering, op: Op) -> list[Launch]:
+    keys = c.program.values[op.outputs[0]]
+    heads, vector = op.integer("heads"), 16 // keys.dtype.nbytes
+    width = c.width(op.inputs[0]) // heads
+    name = "kv_append_f16" if keys.dtype is DType.F16 else "kv_append_f32"
+    kernel = Kernel(shader(name), (c.tuning.elementwise, heads, width, op.integer("page_size")))
+    bindings = (*(c.read(name) for name in op.inputs), *(c.write(name) for name in op.outputs))
+    return [Launch(kernel, bindings, c.over(heads * width // vector, op.inputs[0]))]
+
+
+def _elementwise(*attributes: str) -> Callable[[Lowering, Op], list[Launch]]:
+    """A kind whose kernel takes each row's values by themselves."""
+
+    def lowered(c: Lowering, op: Op) -> list[Launch]:
+        x, target = op.inputs[0], c.place[op.outputs[0]]
+        # A state may have more rows than are written: no more than those are bound.
+        written = Binding(target.part(0, min(c.place[x].nbytes, target.nbytes)), Access.WRITE)
+        constants = [_constant(op, name) for name in attributes]
+        return [_by_row(c, op.kind, x, x, constants, (*map(c.read, op.inputs), written))]
+
+    return lowered
+
+
+def _by_row(
+    c: Lowering, kind: str, x: str, rows: str, constants: Sequence[int | float], bindings: tuple[Binding, ...]
+) -> Launch:
+    """An invocation for every four values of x in each true row of ``rows``, or for each where fours don't divide it."""
+    width = c.width(x)
+    suffix, elements = ("", width // 4) if width % 4 == 0 else ("_words", width)
+    kernel = Kernel(shader(f"{kind}{suffix}"), (c.tuning.elementwise, elements, *constants))
+    return Launch(kernel, bindings, c.over(elements, rows))
+
+
+def _constant(op: Op, name: str) -> int | float:
+    return ACTIVATIONS[str(op.attribute(name))] if name == "act" else op.number(name)
+
+
+def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
+    bindings = (c.read(op.inputs[0]), c.read(op.inputs[1]), c.write(op.outputs[0]))
+    return [_by_row(c, op.kind, op.inputs[0], op.outputs[0], (), bindings)]
+
+
+def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
+    state = c.program.values[op.outputs[0]]
+    page = state.nbytes // state.shape[0]
+    name, size = ("copy_pages", 16) if page % 16 == 0 else ("copy_pages_words", 4)
+    elements = page // size
+    kernel = Kernel(shader(name), (c.tuning.elementwise, elements))
+    _, sources, targets = op.inputs
+    bindings = (c.read(sources), c.read(targets), Binding(c.place[op.outputs[0]], Access.BOTH))
+    copies: Extent = Count("passes")
+    return [Launch(kernel, bindings, (-(-elements // c.tuning.elementwise), copies, 1))]
+
+
+def copy_scratch_bytes(program: Program) -> int:
+    """What the tokens take that the Program's largest ``copy_slots`` holds between its launches."""
+    moves = [op for op in program.ops if op.kind == "copy_slots"]
+    return max((_slot_bytes(program, op) * program.values[op.inputs[1]].size for op in moves), default=0)
+
+
+def _slot_bytes(program: Program, op: Op) -> int:
+    state = program.values[op.outputs[0]]
+    return state.nbytes // state.shape[0] // op.integer("page_size")
+
+
+def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
+    """All tokens into the scratch, then out of it: as if all were read before any is written."""
+    state, axis, page = c.program.values[op.outputs[0]], op.integer("axis"), op.integer("page_size")
+    inner = math.prod(state.shape[axis + 1 :]) * state.dtype.nbytes
+    suffix, size = ("", 16) if inner % 16 == 0 else ("_words", 4)
+    outer = math.prod(state.shape[1:axis])
+    constants = (c.tuning.elementwise, outer, page, inner // size)
+    grid = (-(-outer * inner // size // c.tuning.elementwise), Count("passes"), 1)
+    _, sources, targets = op.inputs
+    held, kept = c.place[op.outputs[0]], c.scratch
+    assert kept is not None
+    launches = []
+    for name, slots, reads in (("gather", sources, True), ("scatter", targets, False)):
+        bindings = (
+            c.read(slots),
+            Binding(held, Access.READ if reads else Access.WRITE),
+            Binding(kept, Access.WRITE if reads else Access.READ),
+        )
+        launches.append(Launch(Kernel(shader(f"copy_slots_{name}{suffix}"), constants), bindings, grid))
+    return launches
+
+
+_LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
+    "embed": _embed,
+    "rms_norm": _rms_norm,
+    "add_rms_norm": _add_rms_norm,
+    "linear": lower_linear.linear,
+    "linear_group": lower_linear.linear_group,
+    "gated_linear": lower_linear.gated_linear,
+    "rope": _rope,
+    "rope_append": _rope_append,
+    "kv_append": _kv_append,
+    "attention": lower_attention.attention,
+    "glu": _elementwise("act"),
+    "add": _elementwise(),
+    "softcap": _elementwise("cap"),
+    "gather_rows": _gather_rows,
+    "copy_pages": _copy_pages,
+    "copy_slots": _copy_slots,
+    "store": _elementwise(),
+}
+
+KINDS = frozenset(_LOWER) - {"linear_group", "gated_linear", "rope_append"}
+"""Kinds of the op table that have a kernel."""

@@ -1,0 +1,136 @@
+"""Launches of ``attention``: decodes split over their keys, prefills in tiles of rows, each only where a step has them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Module, words
+from pie_edge.backends.vulkan.lowering import Lowering
+from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.vulkan.shaders import shader
+from pie_edge.backends.vulkan.tuning import AttentionVariant, Tuning
+from pie_edge.errors import Unsupported
+from pie_edge.program.encodings import DType
+from pie_edge.program.ops import Op, Program
+
+_FIELDS = ("counts", "positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
+_MASKS = ("mask_starts", "mask")
+
+
+def scratch_bytes(program: Program, tuning: Tuning) -> int:
+    """What the partial sums of the Program's largest attention take."""
+    most = 0
+    for op in program.ops:
+        if op.kind == "attention":
+            entries, sequences = program.values[op.inputs[8]].size, program.values[op.inputs[7]].size - 1
+            heads = op.integer("heads")
+            width = program.values[op.inputs[0]].shape[-1] // heads
+            splits = entries * op.integer("page_size") // tuning.split + sequences + 1
+            most = max(most, 4 * splits * heads * (width + 4))
+    return most
+
+
+def attention(c: Lowering, op: Op) -> list[Launch]:
+    """Up to three launches: decodes, what joins their splits, and rows of sequences with several."""
+    shape, launches = _Shape.of(c, op), []
+    if c.shape.singles:
+        launches.append(_attend(c, op, shape, c.tuning.decode, singles=True))
+        if c.shape.splits:
+            launches.append(_merge(c, op, shape))
+    if c.shape.several:
+        by_row = shape.width <= c.tuning.held
+        launches.append(_by_row(c, op, shape) if by_row else _attend(c, op, shape, c.tuning.prefill, singles=False))
+    return launches
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    heads: int
+    kv_heads: int
+    width: int
+    page: int
+    halves: bool
+    vectors: int
+    """16-byte vectors of a head."""
+
+    @classmethod
+    def of(cls, c: Lowering, op: Op) -> _Shape:
+        heads, halves = op.integer("heads"), c.program.values[op.inputs[1]].dtype is DType.F16
+        width = c.width(op.inputs[0]) // heads
+        return cls(heads, op.integer("kv_heads"), width, op.integer("page_size"), halves, width // (8 if halves else 4))
+
+    @property
+    def sharing(self) -> int:
+        return self.heads // self.kv_heads
+
+    def shader(self, kind: str, suffix: str = "") -> Module:
+        return shader(f"{kind}_{'f16' if self.halves else 'f32'}{suffix}")
+
+
+def _by_row(c: Lowering, op: Op, shape: _Shape) -> Launch:
+    local, most = c.tuning.by_row, c.tuning.held // shape.width
+    together = max(n for n in range(1, shape.sharing + 1) if shape.sharing % n == 0 and n <= most)
+    constants = (
+        *(local, shape.sharing, shape.kv_heads, shape.width, shape.page, together),
+        *(op.number("scale"), op.number("softcap"), _masked(op)),
+    )
+    step, fields = _step(c, op, split=0, singles=False)
+    bindings = (*_operands(c, op, step), c.write(op.outputs[0]))
+    grid = (Count("rows", divisor=local), shape.heads // together, 1)
+    return Launch(Kernel(shape.shader("attention_rows"), constants), bindings, grid, fields)
+
+
+def _attend(c: Lowering, op: Op, shape: _Shape, variant: AttentionVariant, singles: bool) -> Launch:
+    split = _split(c, shape, variant.chunk) if singles else 0
+    constants = (
+        *(variant.local, variant.rows, shape.sharing, shape.kv_heads, shape.width, shape.page, variant.chunk),
+        *(math.gcd(variant.local, shape.vectors), op.number("scale"), op.number("softcap")),
+        _masked(op),
+    )
+    step, fields = _step(c, op, split, singles)
+    partial = _scratch(c) if singles else c.place[op.outputs[0]]
+    bindings = (*_operands(c, op, step), c.write(op.outputs[0]), Binding(partial, Access.WRITE))
+    grid = (Count("rows", divisor=variant.rows), shape.kv_heads, _splits(c, shape, split) if singles else 1)
+    return Launch(Kernel(shape.shader("attention", c.subgroups), constants), bindings, grid, fields)
+
+
+def _operands(c: Lowering, op: Op, step: Region) -> tuple[Binding, ...]:
+    return (*(c.read(name) for name in op.inputs[:4]), Binding(step))
+
+
+def _scratch(c: Lowering) -> Region:
+    assert c.scratch is not None
+    return c.scratch
+
+
+def _split(c: Lowering, shape: _Shape, chunk: int) -> int:
+    if c.tuning.split % shape.page or c.tuning.split % chunk:
+        raise Unsupported(f"pages of {shape.page} tokens don't divide a split of {c.tuning.split}; use 8, 16 or 32")
+    return c.tuning.split
+
+
+def _splits(c: Lowering, shape: _Shape, split: int) -> Extent:
+    """Splits of the longest sequence: one, unless the step has longer ones."""
+    return Count("longest", divisor=split // shape.page) if c.shape.splits else 1
+
+
+def _merge(c: Lowering, op: Op, shape: _Shape) -> Launch:
+    constants = (c.tuning.reduction, shape.heads, shape.width, shape.page)
+    step, fields = _step(c, op, c.tuning.split, singles=True)
+    bindings = (Binding(_scratch(c)), Binding(step), c.write(op.outputs[0]))
+    grid = (Count("sequences"), shape.heads, 1)
+    return Launch(Kernel(shader("attention_merge"), constants), bindings, grid, fields)
+
+
+def _step(c: Lowering, op: Op, split: int, singles: bool) -> tuple[Region, bytes]:
+    """The region that holds all fields of the step, and the push constants of ``shaders/glsl/step.glsl``."""
+    regions = [c.place[name] for name in (*_FIELDS, *(_MASKS if _masked(op) else ()))]
+    first, end = min(region.offset for region in regions), max(region.end for region in regions)
+    places = [(region.offset - first) // 4 for region in regions]
+    fields, masks = places[: len(_FIELDS)], places[len(_FIELDS) :] or (0, 0)
+    return Region(regions[0].buffer, first, end - first), words(*fields, op.integer("window"), split, singles, *masks)
+
+
+def _masked(op: Op) -> bool:
+    return _MASKS[0] in op.inputs

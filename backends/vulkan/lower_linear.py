@@ -1,0 +1,147 @@
+"""Launches of ``linear``: by the parts of a weight, and by windows of rows where outputs exceed a binding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, words
+from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.vulkan.shaders import shader
+from pie_edge.backends.vulkan.tuning import LinearVariant
+from pie_edge.backends.vulkan.weights import BLOCK, Matrix, Packing, Part, Vector, Weight
+from pie_edge.errors import Unsupported
+from pie_edge.program.ops import Op
+
+_MATRICES = 3
+Use = tuple[Matrix, Part]
+
+
+def linear(c: Lowering, op: Op) -> list[Launch]:
+    x, name, *bias = op.inputs
+    matrix = _matrix(c.weights[name])
+    launches = []
+    for part in matrix.parts:
+        given = c.weights[bias[0]] if bias else None
+        assert given is None or isinstance(given, Vector)
+        launches += _windows(c, x, (matrix, part), op.outputs[0], None if given is None else given.region)
+    return launches
+
+
+def linear_group(c: Lowering, op: Op) -> list[Launch]:
+    x, *names = op.inputs
+    matrices = [_matrix(c.weights[name]) for name in names]
+    uses = [(matrix, matrix.parts[0]) for matrix in matrices]
+    outputs = [c.write(name) for name in op.outputs]
+    return [_launch(c, x, uses, outputs, act=0)]
+
+
+def gated_linear(c: Lowering, op: Op) -> list[Launch]:
+    x, *names = op.inputs
+    matrices = [_matrix(c.weights[name]) for name in names]
+    uses = [(matrix, matrix.parts[0]) for matrix in matrices]
+    return [_launch(c, x, uses, [c.write(op.outputs[0])], ACTIVATIONS[str(op.attribute("act"))])]
+
+
+def together(weights: Sequence[Weight], max_binding: int) -> bool:
+    """Whether ``linear_group`` can have them in one launch: one layout, each in one part, all within one binding."""
+    matrices = [weight for weight in weights if isinstance(weight, Matrix)]
+    if len(matrices) < len(weights) or any(len(matrix.parts) > 1 for matrix in matrices):
+        return False
+    regions = [matrix.parts[0].region for matrix in matrices]
+    return (
+        all(replace(m.packing, zero=0.0) == replace(matrices[0].packing, zero=0.0) for m in matrices)
+        and all(region.buffer is regions[0].buffer for region in regions)
+        and _span(regions).nbytes <= max_binding
+    )
+
+
+def _matrix(weight: Weight) -> Matrix:
+    assert isinstance(weight, Matrix)
+    return weight
+
+
+def _span(regions: Sequence[Region]) -> Region:
+    """The region from the first one's start to the last one's end."""
+    first, end = min(region.offset for region in regions), max(region.end for region in regions)
+    return Region(regions[0].buffer, first, end - first)
+
+
+def _windows(c: Lowering, x: str, use: Use, output: str, bias: Region | None) -> list[Launch]:
+    """One launch, or one for each range of rows whose outputs fit a binding."""
+    matrix = use[0]
+    capacity, rows = c.capacity(x), matrix.shape[0]
+    row_bytes = 4 * rows
+    most = max(c.facts.max_binding // row_bytes, 1)
+    if capacity * row_bytes <= c.facts.max_binding:
+        return [_part_launch(c, x, use, c.place[output], 0, capacity, bias)]
+    # A window has to begin where a binding may.
+    step = next((n for n in range(most, 0, -1) if n * row_bytes % 256 == 0 and n * 4 * matrix.shape[1] % 256 == 0), 0)
+    if not step:
+        raise Unsupported(
+            f"{capacity} rows of {rows} outputs exceed the {c.facts.max_binding} bytes that {c.facts.name} binds; "
+            "lower the rows that are read out"
+        )
+    return [
+        _part_launch(c, x, use, c.place[output], first, min(step, capacity - first), bias)
+        for first in range(0, capacity, step)
+    ]
+
+
+def _part_launch(c: Lowering, x: str, use: Use, output: Region, first: int, count: int, bias: Region | None) -> Launch:
+    rows = use[0].shape[0]
+    whole = output.part(first * rows * 4, min(count * rows * 4, output.nbytes - first * rows * 4))
+    return _launch(c, x, [use], [Binding(whole, Access.WRITE)], act=0, bias=bias, tokens=(first, count))
+
+
+def _launch(
+    c: Lowering,
+    x: str,
+    uses: Sequence[Use],
+    outputs: Sequence[Binding],
+    act: int,
+    bias: Region | None = None,
+    tokens: tuple[int, int] | None = None,
+) -> Launch:
+    matrix = uses[0][0]
+    packing = matrix.packing
+    if packing.columns % 4:
+        raise Unsupported(f"a matrix with {packing.columns} columns: whole fours are wanted on Vulkan")
+    first, count = tokens or (0, c.capacity(x))
+    per = c.tokens_of(x)
+    variant = c.tuning.linear_variant(per)
+    row_groups = max(variant.groups // 2, 1) if act and not variant.tile else variant.groups
+    span = _span([part.region for _, part in uses])
+    groups, push = 0, b""
+    for of, part in uses:
+        groups += 0 if act and groups else -(-part.rows // (packing.interleaved * row_groups))
+        offset = part.region.offset - span.offset
+        push += words(offset // 16, (offset + part.scales) // 4, part.rows, groups, of.packing.zero)
+    push += words(0, 0, 0, groups, 0.0) * (_MATRICES - len(uses))
+    step, counter = c.counter(x)
+    width = matrix.shape[0] if len(uses) == 1 else 0
+    push += words(packing.columns, width, uses[0][1].first, first, count, counter)
+    rows = c.read(x).region
+    given = rows.part(first * packing.columns * 4, min(count * packing.columns * 4, rows.nbytes))
+    padded = [*outputs, *[outputs[0]] * (_MATRICES - len(outputs))]
+    bindings = (Binding(span), Binding(span), Binding(given), Binding(bias or span), *padded, Binding(step or span))
+    grid = (min(groups, 65535), -(-groups // 65535), _windowed(c.rows_of(x), first, count, per))
+    return Launch(_kernel(packing, variant, row_groups, per, act, bias is not None), bindings, grid, push)
+
+
+def _kernel(packing: Packing, variant: LinearVariant, row_groups: int, tokens: int, act: int, bias: bool) -> Kernel:
+    lanes, ragged = packing.interleaved, packing.columns % BLOCK != 0
+    rest = (ragged, act, bias, packing.group, packing.scales)
+    if variant.tile:
+        rows = row_groups * lanes
+        return Kernel(shader(f"linear_tile_{packing.format}"), (rows // 4 * tokens // 4, lanes, rows, tokens, *rest))
+    constants = (lanes * variant.splits, lanes, variant.splits, row_groups, tokens, *rest)
+    return Kernel(shader(f"linear_{packing.format}"), constants)
+
+
+def _windowed(rows: Extent, first: int, count: int, per: int) -> Extent:
+    """Workgroups for the true rows that are among ``count`` from ``first``."""
+    if isinstance(rows, Count):
+        return replace(rows, first=first, most=count, divisor=per)
+    return -(-min(rows - first, count) // per)

@@ -1,0 +1,63 @@
+"""What is found out about a device once and kept on disk, by device, driver and kernels: that they compute right, and the best
+variants. Anything that can't be read is found out again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pie_edge.backends.vulkan.device import Facts
+from pie_edge.backends.vulkan.shaders import FOLDER
+from pie_edge.backends.vulkan.tuning import Tuning
+
+
+def kernels_digest() -> str:
+    """Of all compiled shaders: their build writes it down."""
+    try:
+        return hashlib.sha256((FOLDER / "hashes.json").read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+class Record:
+    """A small JSON document about a device with its driver and these kernels. Without a folder nothing is kept."""
+
+    def __init__(self, facts: Facts, folder: Path | None, kind: str, detail: str = "") -> None:
+        key = hashlib.sha256("\0".join((facts.name, facts.cache_key, kernels_digest(), detail)).encode()).hexdigest()
+        self._path = None if folder is None else folder / f"vulkan-{key[:16]}.{kind}"
+
+    def read(self) -> dict[str, Any] | None:
+        if self._path is not None:
+            with suppress(OSError, ValueError):
+                found = json.loads(self._path.read_text(encoding="utf-8"))
+                return found if isinstance(found, dict) else None
+        return None
+
+    def write(self, document: dict[str, Any]) -> None:
+        """All or nothing; a disk that can't be written is no reason to fail."""
+        if self._path is None:
+            return
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=self._path.parent)
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                json.dump(document, file)
+            Path(name).replace(self._path)
+
+
+class Passed:
+    """That the self-test passed."""
+
+    def __init__(self, facts: Facts, tuning: Tuning, exact: bool, folder: Path | None) -> None:
+        self._record = Record(facts, folder, "passed", f"{tuning} {exact}")
+
+    def before(self) -> bool:
+        return (self._record.read() or {}).get("passed") is True
+
+    def remember(self) -> None:
+        self._record.write({"passed": True})

@@ -1,0 +1,219 @@
+"""Every kernel once, against stored answers: a driver that computes wrong is refused by name, not served.
+
+One Program passes through all kernels that a session uses. It runs when a device is opened for the first time with a driver
+and these kernels; that it passed is remembered beside the pipeline cache. ``python -m
+tests.support.vulkan_answers`` writes the answers, which come from the NumPy reference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_edge.errors import BackendUnavailable
+from pie_edge.program import trace as ops
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.program.trace import Trace
+
+ANSWERS = Path(__file__).with_name("selftest.json")
+TOLERANCE = 4e-3
+"""Of the largest value compared: what halves may bring. What goes wrong in a driver goes wrong by more."""
+
+_WIDTH, _HEADS, _KV_HEADS, _PAGE, _VOCABULARY = 64, 4, 2, 8, 11
+_F32 = Dense(DType.F32)
+_FORMATS: tuple[Encoding, ...] = (
+    Affine(4, 32, DType.F16, None),
+    Affine(8, 32, DType.F16, 128),
+    Dense(DType.F16),
+    Dense(DType.BF16),
+    _F32,
+)
+_SCALES: tuple[Encoding, ...] = (Affine(4, 16, DType.F32, 8), Affine(8, 64, DType.F32, None))
+"""Other groups and scales, in one kernel each."""
+_LONG = 66
+"""Pages of the second sequence: more keys than any split takes."""
+_LAST = _LONG * _PAGE - 1
+_TWO_TALKS = StepInputs(
+    token_src=[3, -1, 7, 10, 0],
+    positions=[0, 1, 2, 3, _LAST],
+    row_index=[0, 1, 2, 3, _LAST],
+    write_slots=[8, 9, 10, 11, (1 + _LONG) * _PAGE + _PAGE - 1],
+    query_starts=[0, 4, 5],
+    page_starts=[0, 1, 1 + _LONG],
+    pages=list(range(1, 2 + _LONG)),
+    page_bits=[0b1111, *[0xFF] * _LONG],
+    fresh_bits=[0b1111, *[0] * (_LONG - 1), 0x80],
+    sample_rows=[4],
+    draw_keys=[0] * 2,
+)
+"""Four new rows of one sequence, and one row after many that are there: a prefill and a decode."""
+
+
+def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
+    """Numbers that look like noise and are the same everywhere."""
+    steps = (np.arange(count, dtype=np.int64) * 7919 + seed * 104729) % 997
+    return (low + (high - low) * steps / 996).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class MadeWeight:
+    """A weight source whose planes are waves."""
+
+    shape: tuple[int, ...]
+    target: Encoding
+    seed: int
+    encoding: str = "made"
+
+    def raw(self, first: int, count: int) -> memoryview:
+        raise NotImplementedError("it is in no file")
+
+    def planes(self, first: int, count: int) -> Mapping[str, Any]:
+        rows, columns = self.shape if len(self.shape) == 2 else (1, self.shape[0])
+        return {
+            p.name: self._plane(p.name, p.dtype, p.shape)[first : first + count]
+            for p in planes(self.target, rows, columns)
+        }
+
+    def _plane(self, name: str, dtype: DType, shape: tuple[int, int]) -> NDArray[Any]:
+        count = shape[0] * shape[1]
+        if name == "codes":
+            return wave(count, self.seed, 0, (1 << getattr(self.target, "bits", 8)) - 1).astype(np.uint8).reshape(shape)
+        values = wave(count, self.seed + len(name)).reshape(shape)
+        if dtype is DType.BF16:
+            return (values.view(np.uint32) >> 16).astype(np.uint16)
+        # Scaled codes should be about as large as dense values.
+        scaled = values if isinstance(self.target, Dense) or name == "minima" else values / 16
+        return scaled.astype(np.float16 if dtype is DType.F16 else np.float32)
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The Program, what it works on, and its step's block. What fused kernels leave out stays a temporary."""
+
+    program: Program
+    sources: Mapping[str, MadeWeight]
+    states: Mapping[str, NDArray[Any]]
+    block: bytes
+
+
+class _Recorder:
+    def __init__(self) -> None:
+        self.trace = Trace("self-test")
+        self.sources: dict[str, MadeWeight] = {}
+        self.states: dict[str, NDArray[Any]] = {}
+        self.shown: list[Value] = []
+
+    def weight(self, name: str, shape: tuple[int, ...], encoding: Encoding = _F32) -> Value:
+        self.sources[name] = MadeWeight(shape, encoding, seed=len(self.sources))
+        return self.trace.weight(name, shape, encoding)
+
+    def state(self, name: str, values: NDArray[Any]) -> Value:
+        self.states[name] = values
+        dtypes = {np.dtype(np.uint32): DType.U32, np.dtype(np.float16): DType.F16}
+        return self.trace.state(name, dtypes.get(values.dtype, DType.F32), values.shape)
+
+    def show(self, value: Value) -> Value:
+        self.shown.append(value)
+        return value
+
+    def program(self) -> Program:
+        built = self.trace.build()
+        outputs = {v.name: replace(v, role=Role.OUTPUT) for v in self.shown}
+        return replace(built, values={**built.values, **outputs})
+
+
+def examination(halves: bool) -> Examination:
+    """``halves``: keys and values are float16."""
+    rec = _Recorder()
+    t, layout = rec.trace, StepLayout(Bucket(5, 2, 1, 1 + _LONG))
+    step = t.step(layout)
+    tokens = rec.state("tokens", np.array([5], np.uint32))
+    embedded = [
+        rec.show(ops.embed(t, rec.weight(f"e{i}", (_VOCABULARY, _WIDTH), e), step["token_src"], tokens, scale=2.0))
+        for i, e in enumerate(_FORMATS)
+    ]
+    y = rec.show(ops.rms_norm(t, embedded[0], rec.weight("norm", (_WIDTH,)), eps=1e-5))
+    attended = rec.show(_attend(rec, y, step, halves))
+    residual, y = map(
+        rec.show, ops.add_rms_norm(t, attended, embedded[1], rec.weight("norm2", (_WIDTH,)), eps=1e-5, offset=1.0)
+    )
+    for act in ("silu", "gelu_tanh", "gelu", "relu"):
+        residual = rec.show(ops.add(t, residual, rec.show(ops.glu(t, y, attended, act=act))))
+    gated = [ops.linear(t, y, rec.weight(name, (_WIDTH, _WIDTH), _FORMATS[0])) for name in ("gate", "up")]
+    rec.show(ops.glu(t, *gated, act="silu"))
+    sampled = rec.show(ops.gather_rows(t, rec.show(ops.softcap(t, residual, cap=3.0)), step["sample_rows"]))
+    for number, encoding in enumerate((*_FORMATS, *_SCALES)):
+        # Nine rows: a row group, and one that is mostly empty.
+        rec.show(ops.linear(t, sampled, rec.weight(f"w{number}", (9, _WIDTH), encoding), rec.weight("bias", (9,))))
+    kept = rec.state("kept", np.zeros((5, _WIDTH), np.float32))
+    ops.store(t, residual, kept)
+    rec.show(ops.gather_rows(t, kept, step["sample_rows"]))
+    return Examination(rec.program(), rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+
+
+def _attend(rec: _Recorder, y: Value, step: dict[str, Value], halves: bool) -> Value:
+    t, head = rec.trace, _WIDTH // _HEADS
+    kinds = (_WIDTH, _KV_HEADS * head, _KV_HEADS * head)
+    q, k, v = (ops.linear(t, y, rec.weight(f"qkv{i}", (rows, _WIDTH), _FORMATS[0])) for i, rows in enumerate(kinds))
+    rec.show(ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head // 2, base=1e4))
+    caches = [_cache(rec, name, head, halves) for name in ("", "2")]
+    ops.kv_append(t, v, k, step, caches[1], heads=_KV_HEADS)
+    q = ops.rope(t, q, step["positions"], heads=_HEADS, rotary=head, base=1e4, style="interleaved")
+    turned = ops.rope(t, k, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved")
+    ops.kv_append(t, turned, v, step, caches[0], heads=_KV_HEADS)
+    shape: dict[str, Any] = {"heads": _HEADS, "kv_heads": _KV_HEADS, "scale": head**-0.5, "softcap": 4.0}
+    rec.show(ops.attention(t, q, step, caches[1], **shape))
+    return ops.attention(t, q, step, caches[0], **shape, window=_LAST - 20)
+
+
+def _cache(rec: _Recorder, suffix: str, head: int, halves: bool) -> tuple[Value, Value, Value]:
+    vector, dtype = (8, np.float16) if halves else (4, np.float32)
+    pages = (2 + _LONG, _KV_HEADS)
+    count = pages[0] * _KV_HEADS * head * _PAGE
+    positions = np.maximum(np.arange(pages[0] * _PAGE, dtype=np.int64) - 2 * _PAGE, 0).astype(np.uint32)
+    return (
+        rec.state(f"keys{suffix}", wave(count, 1).reshape(*pages, head // vector, _PAGE, vector).astype(dtype)),
+        rec.state(f"values{suffix}", wave(count, 2).reshape(*pages, _PAGE, head).astype(dtype)),
+        rec.state(f"key_positions{suffix}", positions.reshape(pages[0], _PAGE)),
+    )
+
+
+def digest(values: NDArray[np.float32]) -> list[float]:
+    """The first and the last few values of an output, which stand for it."""
+    flat = values.reshape(-1)
+    return [float(v) for v in (*flat[:6], *flat[-6:])]
+
+
+Run = Callable[[Examination], Mapping[str, memoryview]]
+"""Runs an examination on the device and gives its outputs."""
+
+
+def check(device: str, driver: str, halves: bool, run: Run) -> None:
+    """Raises BackendUnavailable naming the first kernel whose result is wrong."""
+    exam = examination(halves)
+    outputs = run(exam)
+    answers = json.loads(ANSWERS.read_text(encoding="utf-8"))[precision(halves)]
+    for op in exam.program.ops:
+        for name in op.outputs:
+            if name in outputs and not _close(digest(np.asarray(outputs[name])), answers[name]):
+                raise BackendUnavailable(
+                    f"the Vulkan driver of {device} ({driver}) computes kernel {op.kind!r} wrong ({op}: "
+                    f"{digest(np.asarray(outputs[name]))} instead of {answers[name]}); update it, or use another --backend"
+                )
+
+
+def _close(found: list[float], expected: list[float]) -> bool:
+    a, b = np.array(found), np.array(expected)
+    return bool(np.abs(a - b).max() <= TOLERANCE * np.abs(b).max())
+
+
+def precision(halves: bool) -> str:
+    return "f16" if halves else "f32"

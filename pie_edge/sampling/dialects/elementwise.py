@@ -1,0 +1,97 @@
+"""The elementwise nodes as scalar expressions: a node's results at one place from its operands' at that place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pie_edge.sampling.dialects import functions
+from pie_edge.sampling.dialects.scalar import BOOL, F32, I32, U32, Scalar
+
+Expression = Callable[..., Scalar]
+
+
+def _sign(x: Scalar) -> Scalar:
+    zero = x.builder.constant(x.element, 0)
+    return (x > 0).where(1, (x < 0).where(-1, x if x.element is F32 else zero))
+
+
+def _minimum(x: Scalar, y: Scalar) -> Scalar:
+    """A NaN wins."""
+    first = x <= y
+    return (first | functions.is_nan(x) if x.element is F32 else first).where(x, y)
+
+
+def _maximum(x: Scalar, y: Scalar) -> Scalar:
+    first = x >= y
+    return (first | functions.is_nan(x) if x.element is F32 else first).where(x, y)
+
+
+def _magnitude(x: Scalar) -> Scalar:
+    """|x| as u32: it holds that of the least i32 as well."""
+    word = x.bits(U32)
+    return (x < 0).where(-word, word)
+
+
+def _quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
+    """⌊x / y⌋ and x − y·⌊x / y⌋, both 0 for y = 0."""
+    none = y.equals(0)
+    if x.element is U32:
+        divisor = none.where(1, y)
+        return none.where(0, x // divisor), none.where(0, x % divisor)
+    size = _magnitude(y)
+    divisor = none.where(1, size)
+    quotient, rest = _magnitude(x) // divisor, _magnitude(x) % divisor
+    opposite = (x < 0).differs(y < 0)
+    down = opposite & rest.differs(0)
+    signed = opposite.where(-quotient, quotient).bits(I32)
+    floor = down.where(signed - 1, signed)
+    return none.where(0, floor), none.where(0, x - y * floor)
+
+
+def _shift(op: str) -> Expression:
+    def shifted(x: Scalar, y: Scalar) -> Scalar:
+        return x.builder.binary(op, x, y & 31)
+
+    return shifted
+
+
+def _not(x: Scalar) -> Scalar:
+    return ~x
+
+
+EXPRESSIONS: Mapping[str, Expression] = {
+    "neg": lambda x: -x,
+    "abs": lambda x: x.unary("abs"),
+    "sign": _sign,
+    "not": _not,
+    "exp": functions.exp,
+    "log": functions.log,
+    "log1p": functions.log1p,
+    "sqrt": lambda x: x.unary("sqrt"),
+    "tanh": functions.tanh,
+    "sigmoid": functions.sigmoid,
+    "floor": lambda x: x.unary("floor"),
+    "ceil": lambda x: x.unary("ceil"),
+    "round": lambda x: x.unary("round"),
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "mul": lambda x, y: x * y,
+    "div": lambda x, y: x / y,
+    "floordiv": lambda x, y: _quotient(x, y)[0],
+    "mod": lambda x, y: _quotient(x, y)[1],
+    "pow": functions.power,
+    "minimum": _minimum,
+    "maximum": _maximum,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x.differs(y) if x.element is BOOL else x ^ y,
+    "shl": _shift("shl"),
+    "shr": _shift("shr"),
+    "eq": lambda x, y: x.equals(y),
+    "ne": lambda x, y: x.differs(y),
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+    "select": lambda condition, x, y: condition.where(x, y),
+}

@@ -1,0 +1,122 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+// y[T, rows] = x[T, columns] · weightᵀ, dequantised in registers.
+//
+// An invocation computes NR row groups for M tokens: a weight is decoded once for M products, and a load of x serves NR
+// rows. KS invocations share the columns of a row and add up at the end. Up to three matrices of one layout (queries, keys
+// and values) run in one launch; with ACT two are a gate and what it lets through, y = act(gate) · up.
+//
+// variant: linear_affine4 FORMAT=0
+// variant: linear_affine8 FORMAT=1
+// variant: linear_f16 FORMAT=2
+// variant: linear_bf16 FORMAT=3
+// variant: linear_f32 FORMAT=4
+layout(constant_id = 0) const uint LOCAL = 8u; // RI * KS
+layout(constant_id = 1) const uint RI = 8u;
+layout(constant_id = 2) const uint KS = 1u;
+layout(constant_id = 3) const uint NR = 8u;
+layout(constant_id = 4) const uint M = 1u;
+layout(constant_id = 5) const bool RAGGED = false; // columns end within a block
+layout(constant_id = 6) const uint ACT = 0u;
+layout(constant_id = 7) const bool BIAS = false;
+layout(constant_id = 8) const uint GROUP = 32u;
+layout(constant_id = 9) const uint SCALES = 1u;
+layout(local_size_x_id = 0) in;
+
+#include "linear.glsl"
+
+const uint SIDES = ACT > 0u ? 2u : 1u;
+const uint SUMS = SIDES * NR * M;
+shared float partial[KS > 1u ? (KS - 1u) * RI * SUMS : 1u];
+
+float sum_of(vec4 v) {
+    return (v.x + v.y) + (v.z + v.w);
+}
+
+void main() {
+    uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x;
+    uint which = matrix_of(group), rows = matrix[which].rows;
+    if (group >= matrix[which].end) return;
+    uint group_in_matrix = (group - workgroups_before(which)) * NR;
+    uint last = (rows + RI - 1u) / RI - 1u;
+    uint lane = gl_LocalInvocationID.x % RI, share = KS == 1u ? 0u : gl_LocalInvocationID.x / RI;
+    uint token = gl_WorkGroupID.z * M, fours = columns / 4u, blocks = (columns + 31u) / 32u;
+
+    uint code_base[SIDES * NR], scale_base[SIDES * NR];
+    float zeros[SIDES];
+    [[unroll]] for (uint s = 0u; s < SIDES; s++) zeros[s] = matrix[s == 0u ? which : 1u].zero;
+    [[unroll]] for (uint i = 0u; i < SIDES * NR; i++) {
+        uint of = i < NR ? which : 1u;
+        uint row_group = min(group_in_matrix + i % NR, last);
+        code_base[i] = matrix[of].codes + row_group * blocks * VECTORS * RI + lane;
+#if AFFINE
+        scale_base[i] = matrix[of].scales + row_group * scale_words((blocks * 32u + GROUP - 1u) / GROUP) * RI;
+#endif
+    }
+    float sums[SUMS];
+    [[unroll]] for (uint i = 0u; i < SUMS; i++) sums[i] = 0.0;
+    for (uint block = share; block < blocks; block += KS) {
+        vec4 xs[M * 8u];
+        [[unroll]] for (uint m = 0u; m < M; m++)
+            [[unroll]] for (uint k = 0u; k < 8u; k++) xs[m * 8u + k] = x_at(token + m, block * 8u + k, fours);
+#if AFFINE
+        // A group of 16 columns is half a block, one of 64 and more holds several.
+        const uint FRACTIONS = GROUP < 32u ? 32u / GROUP : 1u;
+        float totals[M * FRACTIONS];
+        [[unroll]] for (uint m = 0u; m < M; m++)
+            [[unroll]] for (uint f = 0u; f < FRACTIONS; f++) {
+                vec4 total = vec4(0.0);
+                [[unroll]] for (uint k = 0u; k < 8u / FRACTIONS; k++) total += xs[m * 8u + f * (8u / FRACTIONS) + k];
+                totals[m * FRACTIONS + f] = sum_of(total);
+            }
+        [[unroll]] for (uint i = 0u; i < SIDES * NR; i++) {
+            uvec4 q[VECTORS];
+            [[unroll]] for (uint v = 0u; v < VECTORS; v++) q[v] = codes[code_base[i] + (block * VECTORS + v) * RI];
+            [[unroll]] for (uint f = 0u; f < FRACTIONS; f++) {
+                vec4 products[M];
+                [[unroll]] for (uint m = 0u; m < M; m++) products[m] = vec4(0.0);
+                [[unroll]] for (uint i4 = 0u; i4 < 8u / FRACTIONS; i4++) {
+                    uint k = f * (8u / FRACTIONS) + i4;
+                    vec4 w = part(q[k / PARTS], k % PARTS);
+                    [[unroll]] for (uint m = 0u; m < M; m++) products[m] += w * xs[m * 8u + k];
+                }
+                vec2 scale = SCALE_OF(scales, scale_base[i], (block * 32u + f * GROUP) / GROUP, lane, zeros[i / NR]);
+                [[unroll]] for (uint m = 0u; m < M; m++)
+                    sums[i * M + m] += scale.x * sum_of(products[m]) + scale.y * totals[m * FRACTIONS + f];
+            }
+        }
+#else
+        [[unroll]] for (uint i = 0u; i < SIDES * NR; i++) {
+            vec4 products[M];
+            [[unroll]] for (uint m = 0u; m < M; m++) products[m] = vec4(0.0);
+            [[unroll]] for (uint v = 0u; v < VECTORS; v++) {
+                uvec4 q = codes[code_base[i] + (block * VECTORS + v) * RI];
+                [[unroll]] for (uint k = 0u; k < PARTS; k++) {
+                    vec4 w = part(q, k);
+                    [[unroll]] for (uint m = 0u; m < M; m++) products[m] += w * xs[m * 8u + v * PARTS + k];
+                }
+            }
+            [[unroll]] for (uint m = 0u; m < M; m++) sums[i * M + m] += sum_of(products[m]);
+        }
+#endif
+    }
+    if (KS > 1u) {
+        if (share > 0u)
+            [[unroll]] for (uint i = 0u; i < SUMS; i++) partial[((share - 1u) * SUMS + i) * RI + lane] = sums[i];
+        barrier();
+        if (share > 0u) return;
+        [[unroll]] for (uint s = 0u; s < KS - 1u; s++)
+            [[unroll]] for (uint i = 0u; i < SUMS; i++) sums[i] += partial[(s * SUMS + i) * RI + lane];
+    }
+    uint tokens = true_rows();
+    [[unroll]] for (uint i = 0u; i < NR; i++) {
+        uint row = (group_in_matrix + i) * RI + lane;
+        if (row >= rows) continue;
+        [[unroll]] for (uint m = 0u; m < M; m++) {
+            float value = sums[i * M + m];
+            if (ACT > 0u) value = activate(ACT, value) * sums[(NR + i) * M + m];
+            if (token + m < tokens) write(which, token + m, row, value);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// y = cap · tanh(x / cap), in vectors of four or in words.
+//
+// variant: softcap ELEMENT=vec4
+// variant: softcap_words ELEMENT=float
+layout(constant_id = 0) const uint LOCAL = 8u;
+layout(constant_id = 1) const uint ELEMENTS = 64u; // of a row
+layout(constant_id = 2) const float CAP = 30.0;
+layout(local_size_x_id = 0) in;
+
+layout(set = 0, binding = 0) readonly buffer X { ELEMENT x[]; };
+layout(set = 0, binding = 1) writeonly buffer Y { ELEMENT y[]; };
+
+#include "activations.glsl"
+
+void main() {
+    uint i = gl_GlobalInvocationID.x, at = gl_WorkGroupID.y * ELEMENTS + i;
+    if (i >= ELEMENTS) return;
+    y[at] = CAP * safe_tanh(x[at] / CAP);
+}

@@ -1,0 +1,72 @@
+// How a weight matrix [rows, columns] lies in a buffer, shared by the kernels that read it.
+//
+// Rows are taken RI at a time (a row group) and interleaved, columns 32 at a time (a block):
+//
+//     codes   uvec4 [row group][block][VECTORS][RI]     scales   uint [row group][word][RI]
+//
+// so that the invocations of a row group, one a row, read neighbouring addresses. FORMAT says what a uvec4 holds, SCALES
+// what the scales' words are. Columns past the matrix are zeros; so are rows of the last row group.
+
+#define AFFINE4 0
+#define AFFINE8 1
+#define HALF 2
+#define BFLOAT 3
+#define FLOAT 4
+
+#if FORMAT == AFFINE4
+#define VECTORS 1u
+#elif FORMAT == AFFINE8
+#define VECTORS 2u
+#elif FORMAT == FLOAT
+#define VECTORS 8u
+#else
+#define VECTORS 4u
+#endif
+#define AFFINE (FORMAT <= AFFINE8)
+
+#define PARTS (8u / VECTORS)
+// vec4s of columns in one uvec4
+
+// The k-th four columns of a uvec4, codes as whole numbers.
+vec4 part(uvec4 q, uint k) {
+#if FORMAT == AFFINE4
+    uint v = q[k >> 1] >> (16u * (k & 1u));
+    return vec4(uvec4(v, v >> 4, v >> 8, v >> 12) & 15u);
+#elif FORMAT == AFFINE8
+    uint v = q[k];
+    return vec4(uvec4(v, v >> 8, v >> 16, v >> 24) & 255u);
+#elif FORMAT == HALF
+    return vec4(unpackHalf2x16(q[2u * k]), unpackHalf2x16(q[2u * k + 1u]));
+#elif FORMAT == BFLOAT
+    return uintBitsToFloat(uvec4(q[2u * k] << 16, q[2u * k] & 0xFFFF0000u, q[2u * k + 1u] << 16, q[2u * k + 1u] & 0xFFFF0000u));
+#else
+    return uintBitsToFloat(q);
+#endif
+}
+
+#if AFFINE
+#define HALF_SCALES 0u
+#define HALF_PAIRS 1u
+#define FLOAT_SCALES 2u
+#define FLOAT_PAIRS 3u
+
+// Words of scales that each row of `groups` groups has.
+uint scale_words(uint groups) {
+    return SCALES == HALF_SCALES ? (groups + 1u) / 2u : (SCALES == FLOAT_PAIRS ? 2u * groups : groups);
+}
+
+// Scale and minimum of a group: the weight is scale * code + minimum.
+#define SCALE_OF(buffer, base, group, lane, zero) \
+    (SCALES == HALF_SCALES ? without_minimum(half_of((buffer)[(base) + ((group) >> 1) * RI + (lane)], (group) & 1u), zero) \
+     : SCALES == HALF_PAIRS ? unpackHalf2x16((buffer)[(base) + (group) * RI + (lane)]) \
+     : SCALES == FLOAT_SCALES ? without_minimum(uintBitsToFloat((buffer)[(base) + (group) * RI + (lane)]), zero) \
+     : uintBitsToFloat(uvec2((buffer)[(base) + 2u * (group) * RI + (lane)], (buffer)[(base) + (2u * (group) + 1u) * RI + (lane)])))
+
+float half_of(uint word, uint which) {
+    return unpackHalf2x16(word >> (16u * which)).x;
+}
+
+vec2 without_minimum(float scale, float zero) {
+    return vec2(scale, -zero * scale);
+}
+#endif

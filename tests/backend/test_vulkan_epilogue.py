@@ -1,0 +1,137 @@
+"""Every epilogue node on a Vulkan device, against the node reference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("tests.support.needs_vulkan")
+
+from pie_edge.backends.vulkan.backend import open_vulkan
+from pie_edge.backends.vulkan.device import open_gpu
+from pie_edge.backends.vulkan.session import Session
+from pie_edge.program.node_reference import run_nodes
+from pie_edge.program.nodes import NODES
+from pie_edge.program.ops import Program, Role
+from pie_edge.sampling import parse
+from tests.backend.device import put
+from tests.pure.test_sampling_nodes import RUNS, VOCABULARY, a_pass
+from tests.support import vulkan_epilogue
+from tests.support.epilogue_graphs import Case, cases
+from tests.support.epilogues import Wire, arrays_of, random_arrays
+from tests.support.node_oracle import Plain
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    opened = Session(open_gpu(), 1 << 30, None)
+    yield opened
+    opened.close()
+
+
+def check(session: Session, program: Program, arrays: dict[str, Any]) -> None:
+    found = vulkan_epilogue.run(session, program, arrays)
+    expected = run_nodes(program, arrays)
+    assert found.keys() == expected.keys()
+    for name, want in expected.items():
+        got = found[name]
+        assert got.dtype == want.dtype
+        if want.dtype == np.float32:
+            np.testing.assert_allclose(got, want, rtol=3e-6, atol=3e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "operands", "attributes", "rows"), RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)]
+)
+def test_a_node_means_what_the_reference_says(
+    session: Session, name: str, operands: Any, attributes: Any, rows: int
+) -> None:
+    wire = Wire()
+    inputs = [wire.parameter(dtype, shape) for dtype, shape, _ in operands]
+    node = wire.add(name, *inputs, **attributes)
+    results = len(NODES[name].results)
+    epilogue = parse(wire.text(*([node, result] for result in range(results))), vocabulary=VOCABULARY, rows=rows)
+    forward = [Plain(shape, list(values)) for _, shape, values in operands]
+    backward = [Plain(shape, list(values)[::-1]) for _, shape, values in operands]
+    if name == "param":
+        forward, backward = [Plain((2,), [1, -2])], [Plain((2,), [3, 4])]
+    passes = [a_pass(given, rows, salt) for salt, given in enumerate((forward, backward, forward), 1)]
+    check(session, *arrays_of(epilogue, passes, spare=2))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=cases(), seed=st.integers(0, 2**32 - 1))
+def test_any_epilogue_means_what_the_reference_says(session: Session, case: Case, seed: int) -> None:
+    epilogue = parse(case.text, vocabulary=case.vocabulary, rows=case.rows)
+    parameters = [(given.dtype, given.shape, given.bound) for given in case.parameters]
+    check(session, *random_arrays(epilogue, parameters, passes=2, spare=1, seed=seed))
+
+
+@pytest.mark.parametrize("preset", [True, False])
+def test_tokens_are_kept_in_the_slots_that_the_passes_name(preset: bool) -> None:
+    """A slot past the end keeps nothing, and passes that there aren't keep nothing either."""
+    wire = Wire()
+    draw = wire.add("gumbel_max", wire.add("logits"))
+    epilogue = parse(wire.text(draw, *([] if preset else [wire.add("position")])), vocabulary=301, rows=1)
+    program, (_, inputs) = epilogue.program(5, 7, 3), random_arrays(epilogue, [], 4, 1, seed=6)
+    logits = np.random.default_rng(3).normal(0, 3, (7, 301)).astype(np.float32)
+    arrays = inputs | {"logits": logits, "slots": np.asarray([2, 3, 0, 4_000_000_000, 1], np.uint32)}
+    tokens = np.asarray([70, 71, 72], np.uint32)
+
+    async def kept() -> list[int]:
+        backend = await open_vulkan("")
+        try:
+            states = {"logits": await put(backend, logits), "tokens": await put(backend, tokens)}
+            executable = await backend.compile(program, states)
+            backend.run(executable, {v.name: arrays[v.name].tobytes() for v in program.by_role(Role.INPUT)})
+            found = await backend.read(backend.download([(states["tokens"], 0, 12)]))
+            return np.frombuffer(found["0"], np.uint32).tolist()
+        finally:
+            await backend.close()
+
+    expected = tokens.copy()
+    run_nodes(program, arrays | {"tokens": expected})
+    assert asyncio.run(kept()) == expected.tolist()
+    assert expected[1] == 71
+
+
+def test_the_backend_runs_epilogues_through_the_protocol() -> None:
+    """Several in flight, of different numbers of passes: each sees its own inputs, and bools come back as bytes."""
+    wire = Wire()
+    x = wire.add("div", wire.add("logits"), wire.parameter("f32", []))
+    text = wire.text(
+        wire.add("gt", x, wire.parameter("f32", [1])), wire.add("gumbel_max", x), [wire.add("top_k", x, k=3), 1]
+    )
+    epilogue = parse(text, vocabulary=301, rows=1)
+    random = np.random.default_rng(2)
+    given = [("f32", (), 3), ("f32", (1,), 9)]
+    runs = [random_arrays(epilogue, given, passes, 4 - passes, seed=passes) for passes in (1, 4, 2, 3)]
+    program = epilogue.program(4, 6)
+    logits = random.normal(0, 3, (6, 301)).astype(np.float32)
+
+    async def outputs() -> list[dict[str, Any]]:
+        backend = await open_vulkan("")
+        try:
+            states = {"logits": await put(backend, logits)}
+            executable = await backend.compile(program, states)
+            tickets = [
+                backend.run(executable, {v.name: inputs[v.name].tobytes() for v in program.by_role(Role.INPUT)})
+                for _, inputs in runs
+            ]
+            return [dict(await backend.read(ticket)) for ticket in tickets]
+        finally:
+            await backend.close()
+
+    for (_, inputs), found in zip(runs, asyncio.run(outputs()), strict=True):
+        expected = run_nodes(program, inputs | {"logits": logits})
+        for name, want in expected.items():
+            got = np.frombuffer(found[name], want.dtype).reshape(-1, *want.shape[1:])[: len(want)]
+            np.testing.assert_array_equal(got, want)

@@ -1,0 +1,138 @@
+"""Op cases on the Vulkan backend: those of ``cases.py``, and attention over keys and values in half precision.
+
+Run as a module it checks some of them in a process of its own, which is how drivers are given other settings:
+
+    python -m tests.backend.vulkan_cases [--tuning hardware] [--no-subgroups] NAME...
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_edge.backends.vulkan import tuning
+from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
+from pie_edge.backends.vulkan.device import open_gpu
+from pie_edge.program.encodings import DType
+from pie_edge.program.ops import Value
+from pie_edge.program.trace import Trace
+from tests.backend import cases
+from tests.backend.cases import Case
+from tests.backend.device import assert_close, run_case
+
+Array = NDArray[Any]
+HALVES = "halves "
+"""How the names of cases with keys and values in half precision begin."""
+
+
+@dataclass
+class HalvesCase(Case):
+    """An attention case whose cache is float16: its vectors are eight values long. New keys and values have no more bits
+    than a half, so that nothing is rounded."""
+
+    def state(self, name: str, values: Array) -> Value:
+        if name not in ("k", "v"):
+            return super().state(name, values)
+        if name == "k":  # [pages, heads, D/4, slots, 4] → [pages, heads, D/8, slots, 8]
+            pages, heads, fours, slots, _ = values.shape
+            by_eight = values.reshape(pages, heads, fours // 2, 2, slots, 4).transpose(0, 1, 2, 4, 3, 5)
+            values = by_eight.reshape(pages, heads, fours // 2, slots, 8)
+        self.states[name] = values.astype(np.float16)
+        return self.trace.state(name, DType.F16, values.shape)
+
+    def row_state(self, name: str, values: Array) -> Value:
+        whole = values.astype(np.float16).astype(np.float32) if name.startswith("new_") else values
+        return super().row_state(name, whole)
+
+
+NAMES: tuple[str, ...] = (
+    *cases.ALL,
+    *(HALVES + name for name in cases.ALL if name.startswith("attention ") and name != "attention width 20"),
+)
+AWKWARD = (
+    "linear affine4g32-f16-min 1 rows",
+    "linear affine4g32-f16-min 7 rows",
+    "linear affine4g16-f32-z8 3 rows",
+    "linear affine8g16-f16-z128 2 rows",
+    "linear affine4g64-f16-min 7 rows",
+    "linear bf16 7 rows",
+    "linear f16 1 rows",
+    "linear 576 61 rows",
+    "linear of 48 columns",
+    "linear of a vocabulary",
+    "embed affine4g32-f16-min",
+    "embed affine8g16-f32-z128",
+    "rms_norm 576x1 1 rows",
+    "rms_norm 7x3 8 rows",
+    "add_rms_norm 10 7 rows",
+    "rope neox",
+    "rope interleaved in part",
+    "gelu 13 7 rows",
+    "gelu_tanh 1536 1 rows",
+    "softcap 13 7 rows",
+    "gather_rows",
+    "store of a linear",
+    "attention batch",
+    "attention holes",
+    "attention window",
+    "attention masked",
+    "attention width 96",
+    HALVES + "attention masked, window",
+    HALVES + "attention batch",
+    HALVES + "attention long decode",
+    HALVES + "attention softcap",
+)
+"""A few of each kind: enough to find a kernel that a setting breaks."""
+
+
+def build(name: str) -> Case:
+    if not name.startswith(HALVES):
+        return cases.build(name)
+    plain = name.removeprefix(HALVES)
+    case = HalvesCase(Trace(name), np.random.default_rng(sum(plain.encode())))
+    cases.ALL[plain](case)
+    case.written = ("key_positions",)
+    return case
+
+
+def check(backend: VulkanBackend, name: str) -> None:
+    case = build(name)
+    found = asyncio.run(run_case(backend, case))
+    for output, expected in case.expected().items():
+        assert_close(found[output], expected, case)
+
+
+def chosen_tuning(name: str, subgroups: bool) -> tuning.Tuning:
+    gpu = open_gpu()
+    facts = replace(gpu.facts, software=name == "software" if name else gpu.facts.software)
+    gpu.close()
+    chosen = tuning.default_tuning(facts)
+    return replace(chosen, subgroups=chosen.subgroups and subgroups)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tuning", default="", choices=["", "software", "hardware"])
+    parser.add_argument("--no-subgroups", action="store_true")
+    parser.add_argument("names", nargs="*")
+    given = parser.parse_args(arguments)
+    options = Options(tuning=chosen_tuning(given.tuning, not given.no_subgroups))
+    backend = VulkanBackend(options, Live(options))
+    for name in given.names or AWKWARD:
+        check(backend, name)
+    print(
+        f"{len(given.names or AWKWARD)} cases agree, subgroups of {backend._live.facts.subgroup} on {backend.limits.device}"
+    )
+    asyncio.run(backend.close())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
