@@ -167,7 +167,7 @@ async def overhead(model: Path, rounds: int, together: Sequence[int] = TOGETHER)
     rows = []
     async with Opened(model, NullBackend(), DeviceSettings()) as (engine, host):
         for streams in together:
-            tokens = max(1024 // streams, 24)
+            tokens = max(1024 // streams, 48)
             sides: dict[str, Callable[[int], Awaitable[None]]] = {
                 "bare": lambda count, n=streams: bare(n, count),
                 "control": lambda count, n=streams: native(engine, n, count),
