@@ -26,7 +26,7 @@ from pie_edge.control.space import Request, Space
 PAGE, CONTEXT, VOCABULARY = 16, 8192, 49152
 BUDGET = Budget(rows=512, sequences=256, sampled=256, entries=2 * CONTEXT, shared_rows=128)
 STEPS_IN_FLIGHT = 2
-SLICE = 0.002
+SLICE = 0.001
 """Seconds that guests run in a row, as ``host.schedule`` has it."""
 
 

@@ -36,11 +36,13 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
         raise BackendUnavailable(
             f"the cpu backend's kernels can't be read ({error}); install pie-edge again"
         ) from error
-    cached = None if cache_dir is None else cache_dir / f"cpu-{_key(binary)}.cwasm"
-    if cached is not None and cached.exists():
-        # wasmtime refuses what another version or another processor's features made.
-        with suppress(WasmtimeError):
-            return Module.deserialize_file(target, str(cached))
+    prefix = f"cpu-{_key(binary)}-"
+    for cached in [] if cache_dir is None else cache_dir.glob(f"{prefix}*.cwasm"):
+        # A digest is in the name: damaged machine code would not fail, it would run. wasmtime itself refuses what another
+        # version or another processor's features made.
+        with suppress(WasmtimeError, OSError):
+            if cached.stem == prefix + _digest(cached.read_bytes()):
+                return Module.deserialize_file(target, str(cached))
     try:
         module = Module(target, binary)
     except WasmtimeError as error:
@@ -49,10 +51,11 @@ def load(target: Engine, cache_dir: Path | None) -> Module:
         raise BackendUnavailable(
             f"wasmtime {version('wasmtime')} can't compile the cpu backend's kernels for this {platform.machine()}: {error}"
         ) from error
-    if cached is not None:
+    if cache_dir is not None:
+        compiled = bytes(module.serialize())
         # A cache that can't be written costs a compilation at the next start, nothing else.
         with suppress(OSError):
-            _write(cached, module.serialize())
+            _write(cache_dir / f"{prefix}{_digest(compiled)}.cwasm", compiled)
     return module
 
 
@@ -61,6 +64,10 @@ def memory_pages(kernels: Module) -> tuple[int, int]:
     imported = kernels.imports[0].type
     assert isinstance(imported, MemoryType) and imported.limits.max is not None
     return imported.limits.min, imported.limits.max
+
+
+def _digest(compiled: bytes) -> str:
+    return hashlib.sha256(compiled).hexdigest()[:32]
 
 
 def _key(binary: bytes) -> str:

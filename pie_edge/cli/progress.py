@@ -50,6 +50,11 @@ class Notes:
         if finished:
             self.clear()
 
+    def log(self, text: str) -> None:
+        """What an inferlet writes to its standard error or logs; said even when our own notes are not."""
+        self.clear()
+        print(text, end="", file=self.stream, flush=True)
+
     def clear(self) -> None:
         """Wipe the bar: whoever writes next has a clean line."""
         if self._open_line:

@@ -132,7 +132,7 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes) -> dict[str
     try:
         notes.note(f"{settings.model} on {runtime.choice}")
         printed = Printed(notes, silent=request.json)
-        outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed)
+        outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed, on_log=notes.log)
         if not request.json:
             printed.finish(outcome.result)
             notes.note(summary(outcome.usage, outcome.timings))

@@ -253,6 +253,11 @@ class Engine:
         # Whoever got an answer may ask the next thing before a step without them is formed.
         for _ in range(COURTESY):
             await asyncio.sleep(0)
+            if self._everybody_asks():
+                return
+
+    def _everybody_asks(self) -> bool:
+        return len(self._queues) + len(self._prepared) >= len(self.spaces)
 
     def _may_launch(self) -> bool:
         """Work-conserving: at once when the device is idle. Behind a running step: when everybody who could ask has asked,

@@ -49,10 +49,11 @@ def _processor() -> str:
 
 
 def _compiled(engine: Engine, cache_dir: Path, prefix: str) -> Component | None:
-    """The compiled component, if an undamaged file is there. Its length is in its name: a truncated one is refused."""
+    """The compiled component, if an undamaged file is there. A digest of it is in its name: damaged machine code would not fail,
+    it would run."""
     for file in cache_dir.glob(f"{prefix}*.cwasm"):
         try:
-            if file.stem == f"{prefix}{file.stat().st_size}":
+            if file.stem == prefix + _digest(file.read_bytes()):
                 return Component.deserialize_file(engine, str(file))
         except (OSError, WasmtimeError):
             pass
@@ -70,7 +71,7 @@ def _compile(engine: Engine, cache_dir: Path, prefix: str, source: Path, tell: P
             f"{source} can't be compiled: {str(error).splitlines()[0]}; run again to build it anew"
         ) from None
     compiled = bytes(component.serialize())
-    file = cache_dir / f"{prefix}{len(compiled)}.cwasm"
+    file = cache_dir / f"{prefix}{_digest(compiled)}.cwasm"
     try:
         write_whole(file, compiled)
         _prune(cache_dir)
@@ -78,6 +79,10 @@ def _compile(engine: Engine, cache_dir: Path, prefix: str, source: Path, tell: P
     except OSError as error:
         tell(0, 0, f"{cache_dir} can't be written ({error.strerror}); the next run compiles again")
         return component
+
+
+def _digest(compiled: bytes) -> str:
+    return hashlib.sha256(compiled).hexdigest()[:32]
 
 
 def _remove_built(source: Path, cache_dir: Path) -> None:

@@ -1,8 +1,8 @@
 """Whose turn it is among guests that share the loop's thread.
 
-A turn of asyncio's loop goes first to the loop's other work, the device above all; then to guests that were woken, for at
-most ``budget`` seconds; then, if nobody was woken meanwhile, to one guest that merely used up its last slice. So guests that
-spin delay everybody else by at most a slice, however many they are.
+The loop's other work goes first, the device above all; then guests that were woken, for at most ``budget`` seconds; then,
+if nobody was woken meanwhile, one guest that merely used up its last slice. So guests delay everybody else by at most a
+slice, however many they are.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections import deque
 from typing import Protocol
 
 _HOPS = 4
-"""Turns of the loop between two slices of spinning guests: an answer from the device wakes a guest through that many."""
+"""Turns of the loop between two slices: an answer from the device becomes the next step, and wakes a guest, in that many. With
+a slice in each of them, a step would wait for several."""
 
 
 class Runnable(Protocol):
@@ -22,7 +23,9 @@ class Runnable(Protocol):
 
 
 class Schedule:
-    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = 0.002) -> None:
+    """With the millisecond that the last guest of a slice may run beyond ``budget``, a slice ends within two."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = 0.001) -> None:
         self._loop = loop
         self._budget = budget
         self._woken: deque[Runnable] = deque()
@@ -41,11 +44,11 @@ class Schedule:
 
     def _turn(self, hops: int) -> None:
         self._armed = False
-        if self._woken:
+        if hops > 0:
+            hops -= 1
+        elif self._woken:
             self._run_woken()
             hops = _HOPS
-        elif hops > 0:
-            hops -= 1
         elif self._spent:
             self._run(self._spent.popleft())
             hops = _HOPS

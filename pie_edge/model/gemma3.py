@@ -88,6 +88,9 @@ def _from_gguf(facts: Facts) -> Gemma3Spec:
 
 def _from_config(facts: Facts) -> Gemma3Spec:
     heads, layers = facts.integer("num_attention_heads"), facts.integer("num_hidden_layers")
+    act = facts.text("hidden_activation", facts.text("hidden_act", "gelu_pytorch_tanh"))
+    if act != "gelu_pytorch_tanh":
+        raise facts.refuse(f"the activation {act!r}")
     # transformers 5 keeps a set of rope parameters per kind of layer.
     ropes = facts.within("rope_parameters")
     full, local = ropes.within("full_attention"), ropes.within("sliding_attention")

@@ -54,6 +54,8 @@ def _from_gguf(facts: Facts) -> LlamaSpec:
 
 def _from_config(facts: Facts) -> LlamaSpec:
     hidden, heads = facts.integer("hidden_size"), facts.integer("num_attention_heads")
+    if (act := facts.text("hidden_act", "silu")) != "silu":
+        raise facts.refuse(f"the activation {act!r}")
     return LlamaSpec(
         architecture="llama",
         container=facts.container,

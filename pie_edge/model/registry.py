@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-from pie_edge.errors import Unsupported
+from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.model.spec import Facts, Family, Spec, check
 
 FAMILIES = {
@@ -58,5 +58,11 @@ def read(facts: Facts) -> Spec:
     """The checked Spec of a checkpoint: every weight is there in the right shape."""
     chosen = family(facts.architecture, facts.path)
     spec = cast(Spec, chosen.read(facts))
+    if spec.layers > len(facts.tensors):
+        # Before anything is listed by layer: a count from a damaged file may be in the billions.
+        raise BadCheckpoint(
+            f"{facts.path}: the metadata says {spec.layers} layers, and the file has {len(facts.tensors)} tensors; "
+            "fetch the file again"
+        )
     check(facts, spec, chosen.weights(spec))
     return spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -137,6 +138,13 @@ def check(facts: Facts, spec: Spec, weights: tuple[WeightSpec, ...]) -> None:
     for fact in ("vocabulary", "context", "hidden", "layers", "heads", "kv_heads", "head_dim", "mlp"):
         if getattr(spec, fact) <= 0:
             raise BadCheckpoint(f"{facts.path}: the {spec.architecture} model states {fact} = {getattr(spec, fact)}")
+    for factor in ("eps", "rope_base", "local_rope_base", "rope_scale", "score_scale"):
+        value = getattr(spec, factor, 1.0)
+        if not 0 < value < math.inf:
+            raise BadCheckpoint(
+                f"{facts.path}: the {spec.architecture} model states {factor} = {value}; it must be a positive number. "
+                "Fetch the file again"
+            )
     if spec.heads % spec.kv_heads:
         raise BadCheckpoint(f"{facts.path}: {spec.heads} heads can't share {spec.kv_heads} key-value heads evenly")
     unread = sorted(facts.tensors.keys() - {weight.source for weight in weights})

@@ -139,7 +139,7 @@ def _read_info(cursor: Cursor, index: int, count: int, alignment: int) -> _Info:
         cursor.bad(
             f"dims of tensor {name!r}",
             f"are {dims}",
-            f"{cursor.source.size} bytes is the whole file",
+            f"the whole file has {cursor.source.size} bytes: it is cut short or corrupt",
             at=dims_at,
         )
     if dims[0] % block.weights:

@@ -53,7 +53,9 @@ class Cursor:
 
     def bad(self, field: str, held: str, possible: str, at: int | None = None) -> NoReturn:
         where = self.position if at is None else at
-        raise BadCheckpoint(f"{self.source.path}: {field} (byte {where}) {held}; {possible}")
+        raise BadCheckpoint(
+            f"{self.source.path}: {field} (byte {where}) {held}; {possible}. Fetch or convert the file again"
+        )
 
     @property
     def left(self) -> int:

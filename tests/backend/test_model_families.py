@@ -129,3 +129,28 @@ def test_a_tensor_that_no_op_reads_is_refused(tmp_path: Path) -> None:
     del weights["model.layers.0.self_attn.q_proj.bias"]
     weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(4, np.float32)
     load(write_snapshot(tmp_path, LLAMA_CONFIG, weights))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("block_count", 4294967295, "4294967295 layers, and the file has"),
+        ("rope.freq_base", 0.0, "rope_base = 0.0"),
+        ("rope.freq_base", -1.0, "rope_base = -1.0"),
+        ("rope.freq_base", float("nan"), "is not a number"),
+        ("attention.layer_norm_rms_epsilon", -1.0, "eps = -1.0"),
+        ("attention.layer_norm_rms_epsilon", float("inf"), "eps = inf"),
+    ],
+)
+def test_numbers_that_no_model_has_are_refused_at_once(tmp_path: Path, key: str, value: Any, says: str) -> None:
+    path = write_gguf(tmp_path / "m.gguf", LLAMA_CONFIG, checkpoints.llama_weights(), **{key: value})
+    with pytest.raises(BadCheckpoint, match=says):
+        load(path)
+
+
+def test_an_activation_that_the_family_does_not_compute_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Unsupported, match="activation 'gelu'"):
+        load(write_snapshot(tmp_path / "a", LLAMA_CONFIG | {"hidden_act": "gelu"}, checkpoints.llama_weights()))
+    config = GEMMA_CONFIG | {"hidden_activation": "silu"}
+    with pytest.raises(Unsupported, match="activation 'silu'"):
+        load(write_snapshot(tmp_path / "b", config, checkpoints.gemma_weights()))

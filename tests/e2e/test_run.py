@@ -19,6 +19,7 @@ from tests.e2e.conftest import Cli
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "inferlets/quickstart/main.py"
 CHAT = ROOT / "inferlets/chat/main.py"
+AUTOREGRESSIVE = ROOT / "inferlets/autoregressive/main.py"
 PROMPT = "The capital of France is"
 
 
@@ -38,6 +39,12 @@ def test_the_quickstart_continues_a_prompt_as_the_oracle_does(cli: Cli, model: s
     assert case["greedy_text"].startswith(json.loads(done.stdout)["result"]["text"])
 
 
+def test_the_loop_by_hand_gives_what_the_quickstart_does(cli: Cli) -> None:
+    words = ["--json", "--", "--prompt", PROMPT, "--max-tokens", "12"]
+    by_hand, quick = (json.loads(cli("run", file, *words).stdout) for file in (AUTOREGRESSIVE, QUICKSTART))
+    assert by_hand["result"] == quick["result"]
+
+
 def test_json_tells_tokens_timings_backend_and_device(cli: Cli) -> None:
     words = ["--json", "--seed", "5", "--", "--prompt", PROMPT, "--max-tokens", "8"]
     told = json.loads(cli("run", QUICKSTART, *words).stdout)
@@ -46,6 +53,11 @@ def test_json_tells_tokens_timings_backend_and_device(cli: Cli) -> None:
     assert told["backend"] == "cpu"
     assert told["device"]
     assert told["tokens"]["sampled"] == 8
+    assert told["tokens"].keys() == {
+        "forwarded", "sampled", "passes", "cached", "recomputed", "evicted_pages", "parked_pages", "restored_pages",
+        "predicted", "mispredicted",
+    }  # fmt: skip
+    assert told["tokens"]["predicted"] + told["tokens"]["mispredicted"] > 0
     assert {"load", "time_to_first_token", "tokens_per_second"} <= told["timings"].keys()
     assert all(value > 0 for value in told["timings"].values())
 

@@ -212,6 +212,8 @@ async def settled(engine: Engine) -> bool:
     return False
 
 
+# asyncio gives the socket of a connection attempt that was cancelled to the garbage collector, which warns of it.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("how", HOW)
 def test_whoever_ends_at_any_point_of_its_life_leaves_nothing(how: str, tmp_path: Path) -> None:
     async def body() -> None:

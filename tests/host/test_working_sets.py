@@ -20,14 +20,14 @@ from inferlet.eta import *
 
 pipe = Pipeline()
 
-async def step(context, tokens, start, positions=None, mask=None):
-    "The best token after each of ``tokens``."
+async def step(context, tokens, start, positions=None, mask=None, last=1):
+    "The best token after each of the ``last`` ones of ``tokens``."
     one = ForwardPass()
     one.embed(tokens, positions)
     one.bind_state(context, context.geometry(start, start + len(tokens)))
     if mask is not None:
         one.mask(mask)
-    best = one.epilogue(lambda: reduce_argmax(intrinsics.logits()), rows=list(range(len(tokens))))
+    best = one.epilogue(lambda: reduce_argmax(intrinsics.logits()), rows=list(range(len(tokens)))[-last:])
     pipe.submit(one)
     found = await best
     return found if isinstance(found, list) else [found]
@@ -46,7 +46,7 @@ def test_a_mask_says_what_each_token_sees() -> None:
     found = result("""
 context = WorkingSet(tokens=16)
 await step(context, [3, 1, 4], 0)
-return await step(context, [7, 8], 3, positions=[3, 3], mask=[[True] * 4 + [False], [True] * 3 + [False, True]])
+return await step(context, [7, 8], 3, positions=[3, 3], mask=[[True] * 4 + [False], [True] * 3 + [False, True]], last=2)
 """)
     assert found == [greedy([3, 1, 4, 7], 1)[0], greedy([3, 1, 4, 8], 1)[0]]
 
@@ -64,7 +64,7 @@ other = WorkingSet(tokens=16)
 never = await step(other, [3, 4, 5], 0)
 context.hide(1, [False])
 whole = await step(context, [5], 3, positions=[2])
-return hidden, never[-1:], whole, await step(fork, [5], 3, positions=[2])
+return hidden, never, whole, await step(fork, [5], 3, positions=[2])
 """)
     assert hidden == never == greedy([3, 4, 5], 1)
     assert whole == fork
@@ -139,7 +139,7 @@ REFUSED = {
     "an empty key": ("ws.add('')", "ResourceError", "a key of 0 characters"),
     "an endless key": ("ws.add('x' * 257)", "ResourceError", "a key of 257 characters"),
     "a working set in use": (
-        "late = asyncio.create_task(step(ws, [1] * 12, 3)); await asyncio.sleep(0); ws.add('early')",
+        "big = WorkingSet(tokens=240); late = asyncio.create_task(step(big, [1] * 240, 0)); await asyncio.sleep(0); big.add('x')",
         "InvalidHandle",
         "that 1 passes still use; await them first",
     ),

@@ -196,8 +196,9 @@ class NativeWorkingSet:
 
 def _submission(ticket: int, request: _host.Request) -> tuple[int, tuple[str, Any]]:
     match request:
-        case _host.Forward(context, tokens, start, end, rows, epilogue, parameters):
-            return ticket, ("forward", (context.id, tokens, start, end, rows, epilogue, parameters))
+        case _host.Forward(context, tokens, start, end, rows, epilogue, parameters, positions, mask):
+            call = (context.id, tokens, start, end, rows, epilogue, parameters, positions, mask)
+            return ticket, ("forward", call)
         case _host.SaveSnapshot(context, name, length, note):
             return ticket, ("save-snapshot", (context.id, name, length, note))
         case _host.LoadSnapshot(context, name):

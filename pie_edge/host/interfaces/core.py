@@ -42,6 +42,10 @@ def _facts(guest: Guest) -> tuple[Any, ...]:
 
 
 def _encode(guest: Guest, text: str, special: bool) -> list[int]:
+    if len(text) > guest.limits.message:
+        raise ResourceError(
+            f"{guest.name} encodes {len(text):,} characters at once, the most is {guest.limits.message:,}; encode it in parts"
+        )
     return guest.model.tokenizer.encode(text, special=special)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 
+from inferlet import _check
 from inferlet._host import host
 from inferlet.tokenizer import Decoder
 
@@ -30,16 +31,16 @@ def preamble() -> list[int]:
 
 
 def system(text: str) -> list[int]:
-    return host().chat_turn("system", text)
+    return host().chat_turn("system", _check.text(text, "chat.system"))
 
 
 def user(text: str) -> list[int]:
-    return host().chat_turn("user", text)
+    return host().chat_turn("user", _check.text(text, "chat.user"))
 
 
 def assistant(text: str) -> list[int]:
     """An earlier answer."""
-    return host().chat_turn("assistant", text)
+    return host().chat_turn("assistant", _check.text(text, "chat.assistant"))
 
 
 def cue() -> list[int]:

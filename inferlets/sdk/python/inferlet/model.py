@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+from inferlet import _check
 from inferlet._host import Description, Facts, host
 from inferlet.errors import UsageError
 
@@ -93,10 +94,10 @@ def get(name: str) -> Description:
 
 def encode(text: str, *, special: bool = False) -> list[int]:
     """Token ids. With ``special``, text that spells a control token becomes that token."""
-    return host().encode(text, special)
+    return host().encode(_check.text(text, "model.encode"), special)
 
 
 def decode(tokens: Iterable[int], *, special: bool = False, continued: bool = False) -> str:
     """Text. With ``special``, control tokens are spelled out; otherwise they vanish. ``continued`` keeps a leading space,
     for tokens that follow others. Raises InvalidHandle for an id outside of the vocabulary."""
-    return host().decode(list(tokens), special, continued)
+    return host().decode(_check.tokens(tokens, "model.decode"), special, continued)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, Literal
 
-from inferlet import _program
+from inferlet import _check, _program
 from inferlet._host import host
 from inferlet.children import Child, launch
 
@@ -36,7 +36,7 @@ def arguments() -> dict[str, Any]:
 
 def log(message: object, level: Level = "info") -> None:
     """A line for the operator; the client doesn't see it."""
-    host().log(level, str(message))
+    host().log(level, _check.text(str(message), "runtime.log"))
 
 
 def reseed() -> None:

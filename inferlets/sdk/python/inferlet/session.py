@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inferlet import _check
 from inferlet._host import Receive, host
 from inferlet._inbox import Inbox
 
@@ -10,7 +11,7 @@ _inbox: Inbox[str] = Inbox(Receive)
 
 def send(text: str) -> None:
     """A message to the client. Raises ResourceError if it is too long or the client has stopped reading."""
-    host().send(text)
+    host().send(_check.text(text, "session.send"))
 
 
 async def receive() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from inferlet import model
+from inferlet import _check, model
 from inferlet._host import host
 from inferlet.model import decode, encode
 
@@ -30,7 +30,8 @@ class Decoder:
 
     def push(self, tokens: int | Iterable[int]) -> str:
         """The text that is certain by now; may be empty."""
-        return self._decoder.push([tokens] if isinstance(tokens, int) else list(tokens))
+        given = [tokens] if isinstance(tokens, int) else tokens
+        return self._decoder.push(_check.tokens(given, "Decoder.push"))
 
     def flush(self) -> str:
         """What is left; an unfinished character becomes U+FFFD."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from inferlet import _loop, model
+from inferlet import _check, _loop, model
 from inferlet._host import WorkingSetHandle, host
 from inferlet.errors import ContextOverflow, InvalidHandle
 
@@ -28,8 +28,7 @@ class WorkingSet:
     """
 
     def __init__(self, tokens: int, *, seed: int | None = None, _handle: WorkingSetHandle | None = None) -> None:
-        if not isinstance(tokens, int) or tokens < 0:
-            raise InvalidHandle(f"a working set of {tokens!r} tokens was asked for; ask for a number from 0 up")
+        _check.count(tokens, "the tokens of a working set")
         page_size = model.page_size()
         self._handle: WorkingSetHandle | None = _handle or host().create_working_set(tokens, seed)
         self._capacity = -(-tokens // page_size) * page_size
@@ -74,18 +73,18 @@ class WorkingSet:
 
         Raises InvalidHandle if the key is taken, or a pass still uses the working set: await it first.
         """
-        self._ready().add(key)
+        self._ready().add(_check.text(key, "WorkingSet.add"))
 
     @staticmethod
     def find(key: str) -> WorkingSet | None:
         """A copy of what was added under a key; None where nothing is."""
-        handle = host().find_working_set(key)
+        handle = host().find_working_set(_check.text(key, "WorkingSet.find"))
         return None if handle is None else WorkingSet(handle.capacity(), _handle=handle)
 
     @staticmethod
     def remove(key: str) -> bool:
         """Ends it; who has found it keeps it. Whether there was anything."""
-        return host().remove_working_set(key)
+        return host().remove_working_set(_check.text(key, "WorkingSet.remove"))
 
     def discard(self, first_page: int, count: int) -> None:
         """Gives up what ``count`` pages from ``first_page`` on hold; positions stay as they are."""
@@ -121,6 +120,4 @@ class WorkingSet:
 
 
 def _whole(value: int, name: str) -> int:
-    if not isinstance(value, int) or value < 0:
-        raise InvalidHandle(f"{name} is {value!r}; it must be a number from 0 up")
-    return value
+    return _check.count(value, name)

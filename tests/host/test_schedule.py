@@ -1,0 +1,62 @@
+"""Whose turn it is: the loop's other work never waits for more than a slice, and no guest is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from pie_edge.host.schedule import Schedule
+
+BUDGET = 0.004
+
+
+class Busy:
+    """A guest that works for ``seconds`` at each turn, and is woken again at once."""
+
+    def __init__(self, schedule: Schedule, seconds: float, turns: int, spins: bool = False) -> None:
+        self._schedule, self._seconds, self._spins = schedule, seconds, spins
+        self.left = turns
+
+    def advance(self) -> bool:
+        end = time.perf_counter() + self._seconds
+        while time.perf_counter() < end:
+            pass
+        self.left -= 1
+        if self.left > 0 and not self._spins:
+            asyncio.get_running_loop().call_soon(self._schedule.wake, self)
+        return self._spins and self.left > 0
+
+
+def chain(turns: int, done: Callable[[], None]) -> None:
+    """Something that takes so many turns of the loop, as an answer from the device does."""
+    asyncio.get_running_loop().call_soon(done if turns == 1 else lambda: chain(turns - 1, done))
+
+
+def slices_beside(spins: bool) -> list[float]:
+    """How long chains of four turns take beside thirty busy guests, in slices."""
+
+    async def body() -> list[float]:
+        schedule = Schedule(asyncio.get_running_loop(), BUDGET)
+        guests = [Busy(schedule, BUDGET / 4, 12, spins) for _ in range(30)]
+        for guest in guests:
+            schedule.wake(guest)
+        found = []
+        while any(guest.left > 0 for guest in guests):
+            over, start = asyncio.Event(), time.perf_counter()
+            chain(4, over.set)
+            await over.wait()
+            found.append((time.perf_counter() - start) / BUDGET)
+        return found
+
+    return sorted(asyncio.run(body()))
+
+
+def test_what_takes_several_turns_of_the_loop_waits_for_one_slice_of_woken_guests() -> None:
+    found = slices_beside(spins=False)
+    assert found[len(found) // 2] < 2
+
+
+def test_what_takes_several_turns_of_the_loop_waits_for_one_slice_of_spinning_guests() -> None:
+    found = slices_beside(spins=True)
+    assert found[len(found) // 2] < 2
