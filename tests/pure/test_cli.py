@@ -40,7 +40,15 @@ class PlayedRuntime:
         options["progress"](0, 10, "loading")
         return self
 
-    async def run(self, path: Path, input: dict[str, Any], *, seed: int, on_text: Callable[[str], None]) -> Any:
+    async def run(
+        self,
+        path: Path,
+        input: dict[str, Any],
+        *,
+        seed: int,
+        on_text: Callable[[str], None],
+        on_log: Callable[[str], None],
+    ) -> Any:
         self.ran = {"path": path, "input": input, "seed": seed}
         for piece in self.pieces:
             on_text(piece)
