@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ import pytest
 from tests.support.build_wheel import build_wheel
 
 DATA = Path(__file__).parent / "data"
+
+# A shell that starts the tests in the background has interrupts ignored, and every process here would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def model_file(name: str) -> Path:

@@ -20,7 +20,7 @@ WRONG = {
     "chat.user(42)": "TypeError: chat.user takes text",
     'chat.Decoder().push("x")': "InvalidHandle: Decoder.push takes token ids",
     "tokenizer.Decoder().push([2**40])": "InvalidHandle: Decoder.push takes token ids",
-    "WorkingSet(tokens=2**32)": "InvalidHandle: the tokens of a working set is 4294967296",
+    "WorkingSet(tokens=2**32)": "InvalidHandle: a working set of 4294967296 tokens",
     "WorkingSet(tokens=16).reserve(2**32)": "InvalidHandle: pages is 4294967296",
     "WorkingSet(tokens=16).discard(0, 2**32)": "InvalidHandle: count is 4294967296",
 }

@@ -28,7 +28,8 @@ class WorkingSet:
     """
 
     def __init__(self, tokens: int, *, seed: int | None = None, _handle: WorkingSetHandle | None = None) -> None:
-        _check.count(tokens, "the tokens of a working set")
+        if type(tokens) is not int or not 0 <= tokens <= _check.U32:
+            raise InvalidHandle(f"a working set of {tokens!r} tokens was asked for; ask for a number from 0 up")
         page_size = model.page_size()
         self._handle: WorkingSetHandle | None = _handle or host().create_working_set(tokens, seed)
         self._capacity = -(-tokens // page_size) * page_size
