@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
+pytest.importorskip("tests.support.takes_minutes")
 
 from pie_edge.backends.vulkan.device import open_gpu
 from pie_edge.backends.vulkan.session import Session
