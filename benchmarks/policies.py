@@ -1,4 +1,7 @@
-"""Ways to decide when a step is formed and what is in it: ours, and those it is compared with."""
+"""Ways to decide when a step is formed and what is in it: ours, and those it is compared with.
+
+Those that differ in when have our way of what, chunks included; those that differ in what have our when.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,8 @@ class FixedSize:
         return 0.0 if len(sim.waiting) >= min(self.size, len(sim.alive)) else None
 
     def select(self, sim: Simulation, heads: list[Work]) -> Selection:
-        return heads, replace(BUDGET, sequences=min(self.size, BUDGET.sequences))
+        limits = replace(BUDGET, sequences=min(self.size, BUDGET.sequences))
+        return heads, sim.pace.budget(limits, heads, sim.alive)
 
 
 @dataclass
@@ -70,7 +74,7 @@ class FixedWait:
 
     def select(self, sim: Simulation, heads: list[Work]) -> Selection:
         self._since = None
-        return heads, BUDGET
+        return heads, sim.pace.budget(BUDGET, heads, sim.alive)
 
 
 @dataclass(frozen=True)

@@ -238,10 +238,10 @@ def _prompts() -> str:
 
 
 def draw(curves: Mapping[str, Mapping[str, Sequence[float]]], concurrency: Sequence[int], path: Path) -> None:
-    import matplotlib  # type: ignore[import-not-found]
+    import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot  # type: ignore[import-not-found]
+    from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(curves), figsize=(9, 3.6), dpi=100)
     for axis, (device, found) in zip(axes, curves.items(), strict=True):

@@ -101,6 +101,7 @@ class Simulation:
         self.pool = PagePool(pool_pages, PAGE)
         self.residency = Residency(self.pool, PrefixIndex(self.pool))
         self.context_limit, self.vocabulary = CONTEXT, VOCABULARY
+        self.shared: dict[str, WorkingSet] = {}
         self._cost = cost
         self._host = host
         self._woken: deque[Run] = deque()

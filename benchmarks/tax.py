@@ -16,6 +16,7 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,24 +93,19 @@ class Opened:
 async def bare(streams: int, tokens: int) -> None:
     """Decode steps as an engine without programs forms them: fixed sequences, arrays that only grow, one epilogue."""
     device = NullBackend()
-    inputs = StepInputs([0] * streams, *([[0] * streams] * 3), list(range(streams + 1)), *([[]] * 6))
-    layout = StepLayout(bucket_for(_counts(streams, streams), LIMIT))
+    layout = StepLayout(bucket_for(Bucket(streams, streams, streams, streams), LIMIT))
     program = parse(ARGMAX, vocabulary=VOCABULARY, rows=1).program(streams, streams)
     model = epilogue = await device.compile(program, {})
     rows = array("I", range(streams))
-    chosen: Sequence[int] = inputs.token_src
+    chosen: list[int] = [0] * streams
     for place in range(tokens):
-        block = layout.pack(_decode(chosen, place, streams))
+        block = layout.pack(decode_inputs(chosen, place, streams))
         device.run(model, {"step": memoryview(block).cast("B")})
         ticket = device.run(epilogue, {"rows": memoryview(rows).cast("B")})
         chosen = (await device.read(ticket))["out0"][:streams].tolist()
 
 
-def _counts(streams: int, entries: int) -> Bucket:
-    return Bucket(streams, streams, streams, entries)
-
-
-def _decode(tokens: Sequence[int], place: int, streams: int) -> StepInputs:
+def decode_inputs(tokens: Sequence[int], place: int, streams: int) -> StepInputs:
     """All sequences at one place of their first page."""
     at, each = [place] * streams, range(streams)
     return StepInputs(
@@ -169,16 +165,16 @@ async def overhead(model: Path, rounds: int, together: Sequence[int] = TOGETHER)
         for streams in together:
             tokens = max(1024 // streams, 48)
             sides: dict[str, Callable[[int], Awaitable[None]]] = {
-                "bare": lambda count, n=streams: bare(n, count),
-                "control": lambda count, n=streams: native(engine, n, count),
-                "guests": lambda count, n=streams: guests(host, n, count),
-                "contexts": lambda count, n=streams: contexts(host, n, count),
+                "bare": partial(bare, streams),
+                "control": partial(native, engine, streams),
+                "guests": partial(guests, host, streams),
+                "contexts": partial(contexts, host, streams),
             }
             found = {name: await per_token(side, streams, tokens, rounds) for name, side in sides.items()}
             share = found["control"][0] - found["bare"][0]
             cells = [f"{found[name][0]:.0f} ({found[name][1]:.0f})" for name in sides]
             rows.append([str(streams), cells[0], cells[1], f"{share:.0f}", *cells[2:]])
-        long = [await per_token(lambda count, n=n: native(engine, n, count, 4000), n, 512, rounds) for n in (1, 4)]
+        long = [await per_token(partial(native, engine, n, prompt=4000), n, 512, rounds) for n in (1, 4)]
     header = ("together", "bare loop", "control layer", "its own share", "Python inferlets", "one inferlet's contexts")
     tail = ", ".join(f"{cpu:.0f} at {n}" for (cpu, _), n in zip(long, (1, 4), strict=True))
     return f"{table(header, rows)}\n\nThe control layer with contexts of 4,000 tokens: {tail}."

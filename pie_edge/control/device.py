@@ -31,8 +31,8 @@ Progress = Callable[[int, int, str], None]
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
     """``kv_memory`` in bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
-    ``shared_rows`` of one that others' single tokens are in; ``park_memory`` is host memory for the pages of waiting
-    inferlets; ``speculation_depth`` 0 turns run-ahead off."""
+    ``shared_rows`` the most of prompts beside others' single tokens, until the pace knows what suits the device;
+    ``park_memory`` is host memory for the pages of waiting inferlets; ``speculation_depth`` 0 turns run-ahead off."""
 
     page_size: int = 16
     kv_memory: int = 0
