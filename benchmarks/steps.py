@@ -38,7 +38,7 @@ STAGES = {
     "pie_edge.control.epilogues:group": "engine: group the epilogues",
     "pie_edge.control.epilogues:Group.inputs": "engine: the epilogue's inputs",
     "pie_edge.control.epilogues:Group.split": "engine: take its outputs apart",
-    "pie_edge.control.engine:Engine._deliver": "engine: deliver",
+    "pie_edge.control.calls:Calls.deliver": "engine: deliver",
     "pie_edge.host.instance:Instance.advance": "host: a turn of the guest",
     "pie_edge.host.wasm.fiber:Fiber.poll": "guest: Wasm, and the crossing",
     "pie_edge.host.wasm.imports:Imports._invoke": "host: read arguments",

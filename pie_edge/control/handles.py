@@ -47,13 +47,18 @@ class _Output:
     row: int
 
 
+class TokenCopies(Protocol):
+    async def copy_tokens(self, who: str, pairs: Sequence[tuple[Entry, int, Entry, int]]) -> None: ...
+
+
 class Exports(Protocol):
     """Pages under names, for all spaces of an engine."""
 
     pool: PagePool
     exports: dict[str, list[Entry]]
 
-    async def copy_tokens(self, space: Space, pairs: Sequence[tuple[Entry, int, Entry, int]]) -> None: ...
+    @property
+    def contents(self) -> TokenCopies: ...
 
 
 def distribution_wire(rows: int, k: int) -> str:
@@ -224,7 +229,7 @@ class Handles:
             if missing:
                 raise InvalidHandle(f"{name} copies token {missing[0]} of KV page {source}, where nothing was written")
             pairs = [(origin, source_first + i, goal, target_first + i) for i in range(count)]
-            await self._shared.copy_tokens(self._space, pairs)
+            await self._shared.contents.copy_tokens(self._space.name, pairs)
 
         return self._act(queue, copy, origin, goal)
 

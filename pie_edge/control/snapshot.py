@@ -43,18 +43,23 @@ class PageState:
         return math.prod(self.shape[1:]) * (2 if self.dtype == "f16" else 4)
 
 
+class PageContents(Protocol):
+    def read(self, entries: Sequence[Entry]) -> asyncio.Task[list[bytes]]: ...
+
+    def put(self, entry: Entry, content: bytes) -> None: ...
+
+
 class Cache(Protocol):
     """The engine, as far as it is needed here."""
 
     pool: PagePool
 
+    @property
+    def contents(self) -> PageContents: ...
+
     def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]: ...
 
     def changed(self, context: WorkingSet) -> None: ...
-
-    def read_pages(self, entries: Sequence[Entry]) -> asyncio.Task[list[bytes]]: ...
-
-    def put_page(self, entry: Entry, content: bytes) -> None: ...
 
 
 def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine[Any, Any, Content]:
@@ -77,7 +82,7 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
                 raise InvalidHandle(f"{space.name} saves token {place} of a working set, which no pass has written")
         known = context.plain and len(context.history) >= length
         hidden = tuple(entry.hidden & bits for entry, bits in zip(entries, wanted, strict=True))
-        read.append((cache.read_pages(entries), hidden, tuple(context.history[:length]) if known else ()))
+        read.append((cache.contents.read(entries), hidden, tuple(context.history[:length]) if known else ()))
 
     placement = Placement(entries, (), ())
     turn = cache.enqueue(space, Request(id(context), (), (), placement, context, None, (), action=start))
@@ -104,7 +109,7 @@ def load(cache: Cache, space: Space, working_set: int, content: Content) -> None
         space.reserve(working_set, lacking)
     for index, (page, hidden) in enumerate(zip(content.pages, content.hidden, strict=True)):
         entry = context.entries[index]
-        cache.put_page(entry, page)
+        cache.contents.put(entry, page)
         entry.written, entry.hidden = span_bits(index, 0, content.length, size), hidden
     context.history, context.keys = list(content.history), []
     context.plain = len(content.history) == content.length and not any(content.hidden)

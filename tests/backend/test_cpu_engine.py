@@ -41,7 +41,7 @@ def test_generation_alone_and_together() -> None:
             alone = [await greedy(engine.open_space("a", 0), prompt, 6) for prompt in PROMPTS]
             together = await asyncio.gather(*(greedy(engine.open_space("b", 0), prompt, 6) for prompt in PROMPTS))
             assert alone == together == [expected(prompt, 6) for prompt in PROMPTS]
-            assert engine.ahead.hits
+            assert engine.calls.ahead.hits
             assert engine.prefixes
 
     on_cpu(test)

@@ -19,12 +19,12 @@ from tests.support.tiny import ARGMAX
 
 
 def slots_free(engine: Engine) -> bool:
-    return len(engine.ahead._free_slots) == engine._device.cache.token_slots
+    return len(engine.calls.ahead._free_slots) == engine._device.cache.token_slots
 
 
 async def settled(engine: Engine) -> None:
     """Until nothing is on the device any more."""
-    while engine._flights or engine._prepared:
+    while engine._flights or engine.calls.prepared:
         await asyncio.sleep(0.001)
 
 
@@ -34,7 +34,7 @@ def test_a_decoding_program_finds_its_passes_prepared() -> None:
             space = engine.open_space("decode", 0)
             assert await greedy(space, [3, 1, 4], 12) == expected([3, 1, 4], 12)
             # The first pass is a prompt and the second shows the habit; the ten after it are foreseen.
-            assert (engine.ahead.hits, space.usage.predicted, engine.ahead.misses) == (10, 10, 0)
+            assert (engine.calls.ahead.hits, space.usage.predicted, engine.calls.ahead.misses) == (10, 10, 0)
             assert space.usage.passes == 12
             space.close()
             await settled(engine)
@@ -48,7 +48,7 @@ def test_depth_zero_prepares_nothing() -> None:
     async def test() -> None:
         async with engine_on(ReferenceBackend(), speculation_depth=0) as engine:
             assert await greedy(engine.open_space("plain", 0), [3, 1, 4], 6) == expected([3, 1, 4], 6)
-            assert engine.ahead.hits == engine.ahead.misses == 0
+            assert engine.calls.ahead.hits == engine.calls.ahead.misses == 0
             assert slots_free(engine)
 
     run(test)
@@ -64,8 +64,8 @@ def test_a_program_that_goes_another_way_gets_its_own_answer_and_is_distrusted()
             for place in range(1, 9):
                 tokens.append(place * 5 % 64)
                 assert [await next_token(space, context, tokens[-1:], place)] == expected(tokens, 1)
-            assert engine.ahead.hits == 0
-            assert engine.ahead.misses == space.usage.mispredicted == 1
+            assert engine.calls.ahead.hits == 0
+            assert engine.calls.ahead.misses == space.usage.mispredicted == 1
             space.close()
             await settled(engine)
             assert nothing_held(engine)
@@ -142,7 +142,7 @@ def test_random_programs_answer_the_same_with_and_without(seed: int) -> None:
             await settled(engine)
             assert nothing_held(engine)
             assert slots_free(engine)
-            assert bool(engine.ahead.hits) == bool(depth)
+            assert bool(engine.calls.ahead.hits) == bool(depth)
             return found
 
     async def test() -> None:
@@ -189,7 +189,7 @@ def test_spaces_decoding_side_by_side_are_foreseen_together() -> None:
             spaces: list[Space] = [engine.open_space(f"s{i}", 0) for i in range(6)]
             answers = await asyncio.gather(*(greedy(s, [i + 1], 8) for i, s in enumerate(spaces)))
             assert answers == [expected([i + 1], 8) for i in range(6)]
-            assert engine.ahead.hits >= 6 * 5
+            assert engine.calls.ahead.hits >= 6 * 5
             assert engine.statistics.largest_step == 6
 
     run(test)

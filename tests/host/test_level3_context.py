@@ -302,7 +302,7 @@ def test_the_runtime_can_run_ahead_of_a_generation_and_the_tokens_are_the_same(o
 
     with native(speculation_depth=1) as run:
         ahead = run(program)
-        hits = run.thread.engine.ahead.hits
+        hits = run.thread.engine.calls.ahead.hits
     with native(speculation_depth=0) as run:
         assert run(program) == ahead
     # All but the prompt's pass, the one after it, and now and then one that was asked for before it was foreseen.

@@ -1,0 +1,232 @@
+"""Calls from being asked to being answered: what is queued, what run-ahead has prepared, and how each ends."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pie_edge.control import pages
+from pie_edge.control.ahead import RunAhead
+from pie_edge.control.batch import Batch
+from pie_edge.control.pages import PagePool, WorkingSet
+from pie_edge.control.queue import HostTensor, Queues, Work
+from pie_edge.control.residency import Residency
+from pie_edge.control.space import Request, Space
+from pie_edge.errors import BackendError, PieError
+from pie_edge.sampling import Epilogue
+
+Results = tuple[HostTensor, ...]
+
+
+class Calls:
+    """Each call is answered once, with results or an error, and then holds nothing. ``wake`` is called when one may run."""
+
+    def __init__(
+        self, residency: Residency, token_slots: int, speculation_depth: int, wake: Callable[[], None]
+    ) -> None:
+        self.queues = Queues()
+        self.prepared: list[Work] = []
+        self.ahead = RunAhead(token_slots, speculation_depth, self.unwanted)
+        self._pool: PagePool = residency.pool
+        self._residency = residency
+        self._wake = wake
+        self._arrivals = itertools.count(1)
+
+    def __len__(self) -> int:
+        return len(self.queues) + len(self.prepared)
+
+    @property
+    def foreseen(self) -> set[WorkingSet | None]:
+        """The contexts whose next pass is prepared: nobody has to wait for them to ask."""
+        return {ahead.context for ahead in self.prepared}
+
+    def everything(self) -> list[Work]:
+        return [*self.queues, *self.prepared]
+
+    def waiting(self) -> list[Work]:
+        """Those that may run now, in no order."""
+        return [*self.queues.waiting(), *self.prepared]
+
+    def heads(self) -> list[Work]:
+        """Calls that may run now and that somebody still waits for, as they deserve it."""
+        return [work for work in self.queues.heads() if not work.future.done()]
+
+    def ask(self, space: Space, request: Request, epilogue: Epilogue | None) -> asyncio.Future[Results]:
+        """Take a checked call: a new one, or one that was prepared."""
+        ahead = self.ahead.confirm(request, epilogue)
+        if ahead is not None:
+            return self._take_up(ahead)
+        work = self._work(space, request, epilogue)
+        self._admit(work)
+        self.queues.push(work)
+        self._wake()
+        return work.future
+
+    def _work(self, space: Space, request: Request, epilogue: Epilogue | None) -> Work:
+        work = Work(
+            space=space,
+            queue=request.queue,
+            tokens=request.tokens,
+            rows=request.rows,
+            placement=request.placement,
+            context=request.context,
+            epilogue=epilogue,
+            parameters=request.parameters,
+            future=asyncio.get_running_loop().create_future(),
+            arrival=next(self._arrivals),
+            action=request.action,
+            mask=request.mask,
+        )
+        pages.begin_use(work.context, work.placement.entries)
+        return work
+
+    def _admit(self, work: Work) -> None:
+        """From now on the work counts as its space's."""
+        if work.context is not None:
+            work.context.pending += 1
+            work.context.last_used = work.arrival
+        work.space.waiting += 1
+
+    def _take_up(self, ahead: Work) -> asyncio.Future[Results]:
+        """What a program asks for was prepared: it waits, is under way, or is done."""
+        self._admit(ahead)
+        ahead.space.usage.predicted += 1
+        if not ahead.done:
+            self.prepared.remove(ahead)
+            self.ahead.free_source(ahead)
+            self.queues.push(ahead)
+            self._wake()
+            return ahead.future
+        self._residency.mark(ahead)
+        self.predict([ahead])
+        if not ahead.flying:
+            self.deliver(ahead, ahead.future.result())
+        return ahead.future
+
+    def predict(self, works: Sequence[Work]) -> None:
+        """Prepare the passes that will follow these."""
+        for work in works:
+            ahead = self.ahead.predict(work, partial(self._work, work.space, epilogue=None))
+            if ahead is not None:
+                self.prepared.append(ahead)
+                self._wake()
+
+    def launched(self) -> None:
+        """A step is on its way: what was prepared and is in it isn't waiting any more."""
+        self.prepared = [work for work in self.prepared if not work.flying]
+
+    # ---- ends
+
+    def deliver(self, work: Work, tensors: Results) -> None:
+        """The results of its last rows are there."""
+        if not work.confirmed:
+            self._keep(work, tensors)
+            return
+        usage = work.space.usage
+        usage.passes += 1
+        usage.forwarded_tokens += len(work.tokens) - (work.adopted or 0)
+        if work.rows:
+            usage.read_rows += len(work.rows)
+            usage.last_result = time.perf_counter()
+            usage.first_result = usage.first_result or usage.last_result
+        self.finish(work, tensors)
+
+    def finish(self, work: Work, tensors: Results) -> None:
+        if not work.future.done():
+            work.future.set_result(tensors)
+        self._end(work)
+
+    def fail(self, work: Work, error: Exception) -> None:
+        """End it with an error, unless it was answered."""
+        self._end(work)
+        _refuse(work, told(error))
+
+    def crash(self, step: Batch, error: Exception) -> None:
+        """The step came to nothing: its calls fail."""
+        for work in (part.work for part in step.slices):
+            work.flying -= 1
+            if work.context is not None:
+                work.context.plain = False
+            if not work.confirmed and work.context is not None:
+                self.ahead.drop(work.context)
+                self.unwanted(work)
+            else:
+                self.fail(work, error)
+
+    def fail_all(self, error: Exception) -> None:
+        """Nothing on the device counts any more."""
+        for work in list(self.prepared):
+            self.unwanted(work)
+        for work in list(self.queues):
+            self.fail(work, error)
+
+    def forget(self, space: Space, reason: PieError) -> None:
+        """The space is closed: what it asked ends with ``reason``."""
+        for context in space.contexts():
+            self.ahead.drop(context)
+        for work in [work for work in self.queues if work.space is space]:
+            # One under way ends when its step does: its pages are being written.
+            if work.flying:
+                _refuse(work, reason)
+            else:
+                self.fail(work, reason)
+
+    def drop_cancelled(self) -> None:
+        """End those that nobody waits for any more."""
+        for work in list(self.queues):
+            if work.future.done() and not work.flying:
+                self._end(work)
+
+    def unwanted(self, work: Work) -> None:
+        """Nobody will ask for a prepared pass. One that is on the device runs to its end unseen."""
+        if work in self.prepared:
+            self.prepared.remove(work)
+        if not work.flying:
+            self.ahead.free_source(work)
+            self.ahead.free_slot(work)
+            self._release(work)
+        work.space.usage.mispredicted += 1
+
+    def _keep(self, work: Work, tensors: Results) -> None:
+        """A prepared pass is done before anybody asked for it, or when nobody will any more."""
+        self._release(work)
+        if not work.future.done():
+            work.future.set_result(tensors)
+        if not self.ahead.wanted(work):
+            self.ahead.free_slot(work)
+
+    def _end(self, work: Work) -> None:
+        self.queues.finish(work)
+        if work.ended:
+            return
+        work.ended = True
+        work.space.waiting -= 1
+        self._release(work)
+        self.ahead.free_slot(work)
+        if work.context is not None:
+            pages.end_call(self._pool, work.context)
+
+    def _release(self, work: Work) -> None:
+        if work.using:
+            work.using = False
+            pages.end_use(self._pool, work.context, work.placement.entries)
+
+
+def _refuse(work: Work, error: PieError) -> None:
+    if not work.future.done():
+        work.future.set_exception(error)
+        work.future.exception()  # a caller that has gone doesn't make asyncio complain
+
+
+def told(error: Exception) -> PieError:
+    """The error as callers see it."""
+    if isinstance(error, PieError):
+        return error
+    found = BackendError(
+        f"a step failed with {type(error).__name__}: {error}; this is a fault of pie-edge, please report it"
+    )
+    found.__cause__ = error
+    return found
