@@ -51,7 +51,7 @@ class RunAhead:
     def predict(self, work: Work, make: Callable[[Request], Work]) -> Work | None:
         """The pass after ``work``, which was asked for and is launched; None where there is nothing to go by."""
         context = work.context
-        if context is None or work.slot is None or context in self._prepared:
+        if context is None or context.retired or work.slot is None or context in self._prepared:
             return None
         place = work.placement.places[-1] + 1
         placement = Placement(work.placement.entries, (place,), (place,))
@@ -107,8 +107,9 @@ class RunAhead:
             work.slot = None
 
     def _predictable(self, work: Work, room: int) -> bool:
-        """A single token at its own place whose epilogue chooses the next one, with room for that."""
-        if not self._enabled or work.context is None or work.epilogue is None or work.context.distrust:
+        """A single token at its own place whose epilogue chooses the next one, with room for that, and somebody to ask for it."""
+        context = work.context
+        if not self._enabled or context is None or context.retired or context.distrust or work.epilogue is None:
             return False
         return (
             len(work.tokens) == 1

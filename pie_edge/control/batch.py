@@ -63,7 +63,7 @@ class _Arrays:
         bits, fresh = placement.seen(part.end, size), [0] * len(table)
         for index, own in part.fresh.items():
             fresh[index] = own
-            bits[index] |= own
+            bits[index] |= own & ~table[index].hidden
         self.token_src += work.tokens[rows] if work.source is None else (-1 - work.source,)
         self.positions += placement.positions[rows]
         self.row_index += places

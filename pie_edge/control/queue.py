@@ -57,6 +57,11 @@ class Placement:
     positions: tuple[int, ...]
     reach: tuple[int, ...] | None = None
 
+    def at_home(self, first: int, count: int) -> bool:
+        """Whether the positions of rows ``first … first + count`` are their places."""
+        rows = slice(first, first + count)
+        return self.positions is self.places or self.positions[rows] == self.places[rows]
+
     def fresh(self, first: int, count: int, page_size: int) -> dict[int, int]:
         """Which entries, by index, rows ``first … first + count`` write, with the bits."""
         bits: dict[int, int] = {}

@@ -66,6 +66,8 @@ class Residency:
             return 0
         # The rows to be read out must be computed, and at least one row is.
         limit = min(work.unsplittable_from, len(work.tokens) - 1)
+        if not work.placement.at_home(0, limit):
+            return 0
         work.space.usage.recomputed_tokens += self.index.forgotten(context, work.tokens[:limit]) * size
         pages = self.index.match(context, work.tokens[:limit])
         entries = work.placement.entries[start // size : start // size + len(pages)]
@@ -85,7 +87,7 @@ class Residency:
         copies = make_writable(self.pool, part.writes, work.space.name, mark=work.confirmed)
         if work.context is not None and work.confirmed:
             start = work.placement.places[part.first]
-            if work.placement.positions[part.first] != start:
+            if not work.placement.at_home(part.first, part.count):
                 work.context.plain = False
             work.context.record(start, work.tokens[part.first : part.first + part.count], size)
         return copies

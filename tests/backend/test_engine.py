@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pie_edge.backend import Backend
 from pie_edge.control.engine import Engine
 from pie_edge.control.queue import ForwardCall
 from pie_edge.control.space import Space
@@ -24,7 +25,8 @@ from pie_edge.errors import (
 from pie_edge.model import llama
 from tests.support.oracle_run import Loaded, log_probabilities
 from tests.support.reference_backend import ReferenceBackend
-from tests.support.tiny import ARGMAX, SPEC, open_tiny, random_weights
+from tests.support.remembering_backend import RememberingBackend, answer
+from tests.support.tiny import ARGMAX, PAGE, SPEC, open_tiny, random_weights
 
 PROMPTS = [[3, 1, 4, 1, 5], [9, 2, 6], [5] * 45, [35], list(range(20))]
 
@@ -34,7 +36,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @asynccontextmanager
-async def engine_on(backend: ReferenceBackend, **settings: Any) -> AsyncIterator[Engine]:
+async def engine_on(backend: Backend, **settings: Any) -> AsyncIterator[Engine]:
     engine = await open_tiny(backend, **settings)
     try:
         yield engine
@@ -478,5 +480,40 @@ def test_a_model_that_cannot_fit_is_refused_before_anything_is_allocated() -> No
         ):
             await open_tiny(backend)
         assert backend.used == 0
+
+    run(test)
+
+
+def test_tokens_at_other_positions_are_no_shared_prefix() -> None:
+    async def answers(space: Space, moved: bool) -> int:
+        tokens = tuple(range(1, 20))
+        positions = tuple(range(3, 22)) if moved else None
+        context = space.create_working_set(24)
+        (best,) = await space.submit(ForwardCall(context, tokens, 0, 19, (18,), ARGMAX, positions=positions))
+        return int(best.data[0])
+
+    async def test() -> None:
+        async with engine_on(RememberingBackend(SPEC.vocabulary, PAGE)) as engine:
+            first, second = engine.open_space("first", 0), engine.open_space("second", 0)
+            assert await answers(first, moved=False) == answer(((i + 1, i) for i in range(19)), SPEC.vocabulary)
+            assert await answers(second, moved=True) == answer(((i + 1, i + 3) for i in range(19)), SPEC.vocabulary)
+            assert await answers(second, moved=True) == await answers(first, moved=True)
+            assert first.usage.cached_tokens == second.usage.cached_tokens == 0
+            assert await answers(first, moved=False) == await answers(second, moved=False)
+            assert first.usage.cached_tokens == second.usage.cached_tokens == 16
+
+    run(test)
+
+
+def test_what_is_hidden_before_it_is_written_stays_hidden_however_long_the_pass_is() -> None:
+    async def test() -> None:
+        for rows in (8, 32):
+            async with engine_on(RememberingBackend(SPEC.vocabulary, PAGE), rows=rows) as engine:
+                space = engine.open_space("hidden", 0)
+                context = space.create_working_set(24)
+                space.hide(context, 2, (True,) * 12)
+                (best,) = await space.submit(ForwardCall(context, tuple(range(20)), 0, 20, (19,), ARGMAX))
+                seen = ((i, i) for i in range(20) if not 2 <= i < 14)
+                assert int(best.data[0]) == answer(seen, SPEC.vocabulary)
 
     run(test)

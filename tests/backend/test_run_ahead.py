@@ -193,3 +193,18 @@ def test_spaces_decoding_side_by_side_are_foreseen_together() -> None:
             assert engine.statistics.largest_step == 6
 
     run(test)
+
+
+def test_nothing_is_foreseen_for_a_context_that_was_dropped_before_its_pass_ran() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("dropped", 0)
+            context = space.create_working_set(16)
+            answer = space.submit(ForwardCall(context, (3,), 0, 1, (0,), ARGMAX))
+            space.drop(context)
+            assert int((await answer)[0].data[0]) == expected([3], 1)[0]
+            await settled(engine)
+            assert slots_free(engine)
+            assert nothing_held(engine)
+
+    run(test)

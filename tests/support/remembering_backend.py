@@ -1,0 +1,155 @@
+"""A device whose keys are the tokens themselves: an answer is a hash of all that its row may see. Whoever sees a token too many
+or too few, a stale page, or another's, notices it. It moves pages as real devices do, and takes no time."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.null_backend import Compiled, NullBackend, Ran
+from pie_edge.backend import BytesLike
+from pie_edge.program.ops import Program, Role
+
+Seen = Iterable[tuple[int, int]]
+"""(token, position) of each place."""
+
+
+def answer(seen: Seen, vocabulary: int) -> int:
+    """What follows the places that a row sees, in whatever order they lie."""
+    return sum((31 * token + 17 * position + 7) ** 2 for token, position in seen) % vocabulary
+
+
+@dataclass(eq=False)
+class Memory:
+    data: bytearray
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.data)
+
+
+class RememberingBackend(NullBackend):
+    """Runs model steps, copies of pages and tokens, and epilogues that are one greedy token. The first eight bytes of a token's
+    key are the token and its position. ``fail_next`` makes the next step's read raise it."""
+
+    def __init__(self, vocabulary: int, page_size: int) -> None:
+        super().__init__()
+        self.fail_next: Exception | None = None
+        self._vocabulary = vocabulary
+        self._page_size = page_size
+        self._answers: list[int] = []
+        self._kept: dict[int, int] = {}
+
+    async def allocate(self, nbytes: int, role: Role) -> Memory:  # type: ignore[override]
+        return Memory(bytearray(nbytes))
+
+    def write(self, buffer: Any, data: BytesLike, offset: int = 0) -> None:
+        buffer.data[offset : offset + len(data)] = data
+
+    def download(self, spans: Sequence[tuple[Any, int, int]]) -> Ran:
+        parts = [memoryview(bytes(buffer.data[offset : offset + nbytes])) for buffer, offset, nbytes in spans]
+        return Ran({str(index): part for index, part in enumerate(parts)}, self._end)
+
+    async def compile(self, program: Program, buffers: Mapping[str, Any]) -> Any:
+        compiled = await super().compile(program, buffers)
+        return _Bound(compiled, {v.name: buffers[v.name] for v in program.by_role(Role.STATE)})
+
+    def run(self, executable: Any, inputs: Mapping[str, BytesLike]) -> Ran:
+        ran = super().run(executable.compiled, inputs)
+        program: Program = executable.compiled.program
+        if "step" in inputs:
+            self._step(program, executable, memoryview(inputs["step"]).cast("I"))
+            return ran
+        given = {name: memoryview(data).cast("I") for name, data in inputs.items()}
+        if program.name.startswith("copy-"):
+            self._copy(program, executable, given)
+            return ran
+        best = array("I", [self._answers[given["rows"][index]] for index in range(given["counts"][0])])
+        for slot, token in zip(given.get("slots", ()), best, strict=False):
+            self._kept[slot] = token
+        return Ran({"out0": memoryview(best)}, ran.end)
+
+    async def read(self, ticket: Any) -> Mapping[str, memoryview]:
+        found = await super().read(ticket)
+        failure, self.fail_next = self.fail_next, None
+        if failure is not None:
+            raise failure
+        return found
+
+    def _copy(self, program: Program, executable: _Bound, given: Mapping[str, memoryview]) -> None:
+        unit = 1 if program.name.startswith("copy-slots") else self._page_size
+        for index in range(given["counts"][0]):
+            source, target = given["sources"][index], given["targets"][index]
+            for slot in range(unit):
+                executable.put(
+                    target * unit + slot, self._page_size, executable.get(source * unit + slot, self._page_size)
+                )
+
+    def _step(self, program: Program, executable: _Bound, block: memoryview) -> None:
+        step = _fields(program, block)
+        rows, sequences, sampled, _ = step["counts"]
+        written = step["write_slots"][:rows].tolist()
+        if len(set(written)) != rows or min(written) < self._page_size:
+            raise AssertionError(f"two rows of a step are written to one slot, or one to page 0: {written}")
+        sources = memoryview(step["token_src"].tobytes()).cast("i")
+        for row, slot in enumerate(written):
+            token = sources[row] if sources[row] >= 0 else self._kept[-1 - sources[row]]
+            executable.put(slot, self._page_size, (token, step["positions"][row]))
+        starts = step["query_starts"].tolist()
+        of = {row: s for s in range(sequences) for row in range(starts[s], starts[s + 1])}
+        self._answers = [
+            answer(self._seen(step, executable, of[row], row), self._vocabulary)
+            for row in step["sample_rows"][:sampled].tolist()
+        ]
+
+    def _seen(self, step: Mapping[str, memoryview], executable: _Bound, sequence: int, row: int) -> Seen:
+        size = self._page_size
+        first, last = step["page_starts"][sequence], step["page_starts"][sequence + 1]
+        mask = step["mask_starts"][sequence] if "mask_starts" in step else 0
+        for entry in range(first, last):
+            bits = step["page_bits"][entry]
+            if mask:
+                own = row - step["query_starts"][sequence]
+                bits &= step["mask"][mask - 1 + own * (last - first) + entry - first]
+            for slot in range(size):
+                later = step["fresh_bits"][entry] >> slot & 1 and (entry - first) * size + slot > step["row_index"][row]
+                if bits >> slot & 1 and not later:
+                    yield executable.get(step["pages"][entry] * size + slot, size)
+
+
+@dataclass(eq=False)
+class _Bound:
+    compiled: Compiled
+    states: Mapping[str, Memory]
+
+    @property
+    def program(self) -> Program:
+        return self.compiled.program
+
+    def get(self, slot: int, page_size: int) -> tuple[int, int]:
+        memory, offset = self._place(slot, page_size)
+        token, position = struct.unpack_from("<II", memory, offset)
+        return token, position
+
+    def put(self, slot: int, page_size: int, key: tuple[int, int]) -> None:
+        memory, offset = self._place(slot, page_size)
+        struct.pack_into("<II", memory, offset, *key)
+
+    def _place(self, slot: int, page_size: int) -> tuple[bytearray, int]:
+        """A slot's eight bytes in the first layer's keys: its page, and there its own share."""
+        value = self.program.values["k.0"]
+        page, own = divmod(slot, page_size)
+        return self.states["k.0"].data, page * (value.nbytes // value.shape[0]) + own * 8
+
+
+def _fields(program: Program, block: memoryview) -> dict[str, memoryview]:
+    """The step's fields, which lie one after the other."""
+    found, offset = {}, 0
+    for value in program.by_role(Role.INPUT):
+        size = value.nbytes // 4
+        found[value.name] = block[offset : offset + size]
+        offset += size
+    return found
