@@ -123,3 +123,5 @@ class Finding:
     """A row's bits are the same alone and beside others: what ``deterministic`` asks for."""
     software: bool = False
     """All its devices are software implementations."""
+    spare: tuple[str, ...] = ()
+    """Software devices beside real ones: taken only when asked for."""

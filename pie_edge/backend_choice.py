@@ -59,6 +59,15 @@ def probe(backend: str) -> Finding:
     return found
 
 
+def describe(backend: str) -> list[str]:
+    """All that its devices say of themselves, line by line; nothing where a backend has no more to tell than ``probe``."""
+    if importlib.util.find_spec(f"pie_edge.backends.{backend}.describe") is None:
+        return []
+    module: Any = importlib.import_module(f"pie_edge.backends.{backend}.describe")
+    lines: list[str] = module.describe()
+    return lines
+
+
 def choose(backend: str = "auto", device: str = "") -> Choice:
     """The backend named, or for ``auto`` the first that works on hardware; ``device`` is an index or part of a name.
 
@@ -66,13 +75,16 @@ def choose(backend: str = "auto", device: str = "") -> Choice:
     """
     if backend != "auto":
         found = probe(backend)
-        return Choice(backend, _device(backend, found, device), software=found.software)
+        name = _device(backend, found, device)
+        return Choice(backend, name, software=found.software or name in found.spare)
     passed: list[PassedOver] = []
     for name in BACKENDS:
-        reason = _unfit(name)
+        reason = _unfit(name, device)
         if not reason:
             try:
-                return Choice(name, _device(name, probe(name), device), tuple(passed))
+                found = probe(name)
+                taken = _device(name, found, device)
+                return Choice(name, taken, tuple(passed), software=found.software or taken in found.spare)
             except BackendUnavailable as error:
                 reason = str(error)
         passed.append(PassedOver(name, reason))
@@ -80,12 +92,14 @@ def choose(backend: str = "auto", device: str = "") -> Choice:
     raise BackendUnavailable(f"no backend {wanted}; `pie-edge doctor` tells the devices and remedies")
 
 
-def _unfit(backend: str) -> str:
-    """Why ``auto`` leaves it, or nothing. Drivers aren't touched for a backend that couldn't compute anyway."""
+def _unfit(backend: str, device: str) -> str:
+    """Why ``auto`` leaves it, or nothing. Drivers aren't touched for a backend that couldn't compute anyway; a software device
+    is taken when its name is asked for."""
     if not has_kernels(backend):
         return "no kernels in this version yet"
     found = probe(backend)
-    return found.reason or ("only a software device" if found.software else "")
+    named = device and not device.isdecimal()
+    return found.reason or ("only a software device" if found.software and not named else "")
 
 
 def _device(backend: str, found: Finding, wanted: str) -> str:
@@ -102,12 +116,13 @@ def _device(backend: str, found: Finding, wanted: str) -> str:
         )
     if not wanted:
         return found.devices[0]
-    if wanted.isdecimal() and int(wanted) < len(found.devices):
-        return found.devices[int(wanted)]
-    for name in found.devices:
+    devices = found.devices + found.spare
+    if wanted.isdecimal() and int(wanted) < len(devices):
+        return devices[int(wanted)]
+    for name in devices:
         if wanted.casefold() in name.casefold() and not wanted.isdecimal():
             return name
-    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(found.devices)}")
+    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(devices)}")
 
 
 def _listed(devices: tuple[str, ...]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pie_edge.backends.vulkan.api import API_1_2, Handle, check, ffi, lib, make, version_text, vk
+from pie_edge.backends.vulkan.probe import unique
 from pie_edge.errors import BackendUnavailable
 
 _CPU = 4
@@ -46,6 +47,11 @@ class Facts:
     """A shader may ask that infinities, NaNs and signed zeros of float32 are kept."""
     timestamp_period: float
     """Nanoseconds a tick; 0 where the queue has no timestamps."""
+    heaps: tuple[tuple[int, bool], ...]
+    """Sizes, and whether each is local to the device."""
+    float16: bool
+    """Shaders may compute with it, as with ``int8``. Our kernels need neither: they unpack and compute in float32."""
+    int8: bool
     cache_key: str
     """Changes whenever compiled pipelines are no longer usable."""
 
@@ -73,8 +79,7 @@ def open_gpu(name: str = "") -> Gpu:
     instance = _instance()
     try:
         refused = []
-        for physical in _physical_devices(instance):
-            facts, reason = _look_at(physical)
+        for physical, facts, reason in _look(instance):
             if name and facts.name != name:
                 continue
             if not reason:
@@ -86,6 +91,25 @@ def open_gpu(name: str = "") -> Gpu:
     lib.vkDestroyInstance(instance, ffi.NULL)
     why = "; ".join(refused) or f"no device is called {name!r}"
     raise BackendUnavailable(f"backend vulkan can't use this machine's devices ({why}); update the GPU's driver")
+
+
+def survey() -> list[tuple[Facts, str]]:
+    """What all devices say of themselves, and why one can't be used, if it can't. Leaves nothing open."""
+    instance = _instance()
+    try:
+        return [(facts, reason) for _, facts, reason in _look(instance)]
+    finally:
+        lib.vkDestroyInstance(instance, ffi.NULL)
+
+
+def _look(instance: Handle) -> list[tuple[Handle, Facts, str]]:
+    """Each device with its facts, named so that it can be asked for; and why it can't be used, if it can't."""
+    seen = [(physical, *_look_at(physical)) for physical in _physical_devices(instance)]
+    names = unique(facts.name for _, facts, _ in seen)
+    return [
+        (physical, replace(facts, name=name), reason)
+        for (physical, facts, reason), name in zip(seen, names, strict=True)
+    ]
 
 
 def _instance() -> Handle:
@@ -115,7 +139,7 @@ def _look_at(physical: Handle) -> tuple[Facts, str]:
     lib.vkGetPhysicalDeviceProperties(physical, plain)
     if plain.apiVersion < API_1_2:
         # The structures below came with 1.2: the loader may not know how to ask for them.
-        facts = _facts(plain, None, None, None, 0, None)
+        facts = _facts(plain, None, None, None, 0, None, None)
         return facts, f"it has Vulkan {version_text(plain.apiVersion)}, 1.2 is needed"
     subgroup = ffi.new("VkPhysicalDeviceSubgroupProperties*")
     subgroup.sType = vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES
@@ -128,13 +152,15 @@ def _look_at(physical: Handle) -> tuple[Facts, str]:
     lib.vkGetPhysicalDeviceProperties2(physical, properties)
     family, timestamps = _compute_family(physical)
     memory = _memory(physical)
-    facts = _facts(properties.properties, subgroup, controls, driver, timestamps, memory)
+    facts = _facts(properties.properties, subgroup, controls, driver, timestamps, memory, _narrow_types(physical))
     if family < 0:
         return facts, "it has no compute queue"
     return facts, "" if _has_timeline(physical) else "it has no timeline semaphores"
 
 
-def _facts(properties: Any, subgroup: Any, controls: Any, driver: Any, timestamps: int, memory: Any) -> Facts:
+def _facts(
+    properties: Any, subgroup: Any, controls: Any, driver: Any, timestamps: int, memory: Any, narrow: Any
+) -> Facts:
     limits = properties.limits
     named = "" if driver is None else f"{_text(driver.driverName)} {_text(driver.driverInfo)}".strip()
     arithmetic = (
@@ -159,6 +185,9 @@ def _facts(properties: Any, subgroup: Any, controls: Any, driver: Any, timestamp
         subgroup_arithmetic=arithmetic,
         preserves_special=controls is not None and bool(controls.shaderSignedZeroInfNanPreserveFloat32),
         timestamp_period=limits.timestampPeriod if timestamps else 0.0,
+        heaps=() if memory is None else _heaps(memory),
+        float16=bool(narrow and narrow.shaderFloat16),
+        int8=bool(narrow and narrow.shaderInt8),
         cache_key=f"{bytes(properties.pipelineCacheUUID).hex()}-{properties.vendorID:x}-{properties.deviceID:x}"
         f"-{properties.driverVersion:x}-{subgroup.subgroupSize if arithmetic else 0}",
     )
@@ -188,9 +217,22 @@ def _memory(physical: Handle) -> Handle:
     return memory
 
 
-def _largest_heap(memory: Any) -> int:
+def _heaps(memory: Any) -> tuple[tuple[int, bool], ...]:
     heaps = (memory.memoryHeaps[i] for i in range(memory.memoryHeapCount))
-    return max((heap.size for heap in heaps if heap.flags & 1), default=0)
+    return tuple((int(heap.size), bool(heap.flags & 1)) for heap in heaps)
+
+
+def _largest_heap(memory: Any) -> int:
+    return max((size for size, local in _heaps(memory) if local), default=0)
+
+
+def _narrow_types(physical: Handle) -> Any:
+    narrow = ffi.new("VkPhysicalDeviceShaderFloat16Int8Features*")
+    narrow.sType = vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES
+    features = ffi.new("VkPhysicalDeviceFeatures2*")
+    features.sType, features.pNext = vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, narrow
+    lib.vkGetPhysicalDeviceFeatures2(physical, features)
+    return narrow
 
 
 def _has_timeline(physical: Handle) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 
 from pie_edge.backend import Finding
 
@@ -18,6 +18,7 @@ LIBRARIES = {
 REMEDY = "install the Vulkan loader and your GPU's driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
 PACKAGE_REMEDY = "pip install 'pie-edge[vulkan]'"
 API_VERSION_1_1 = 1 << 22 | 1 << 12
+API_VERSION_1_2 = 1 << 22 | 2 << 12
 APPLICATION_INFO, INSTANCE_CREATE_INFO = 0, 1
 PORTABILITY_BIT = 1
 DEVICE_TYPE_CPU = 4
@@ -73,13 +74,23 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
         devices = _devices(vulkan, instance)
     finally:
         vulkan.vkDestroyInstance(instance, None)
-    hardware = tuple(name for name, software in devices if not software)
+    return _finding(devices, installed=find_spec("vulkan") is not None)
+
+
+def _finding(devices: list[_Device], *, installed: bool) -> Finding:
+    usable = [device for device in devices if device.api >= API_VERSION_1_2]
     if not devices:
         return Finding((), "no Vulkan driver has a device", REMEDY)
-    names = hardware or tuple(name for name, _ in devices)
-    if find_spec("vulkan") is None:
+    if not usable:
+        first = devices[0]
+        found = f"{first.name} has Vulkan {first.api >> 22 & 127}.{first.api >> 12 & 1023}, 1.2 is needed"
+        return Finding((), found, "update the GPU's driver")
+    hardware = tuple(device.name for device in usable if not device.software)
+    software = tuple(device.name for device in usable if device.software)
+    if not installed:
+        names = hardware or software
         return Finding((), f"{names[0]} is here but not the Python package vulkan", PACKAGE_REMEDY)
-    return Finding(names, software=not hardware)
+    return Finding(hardware or software, software=not hardware, spare=software if hardware else ())
 
 
 def _loader(open_library: Callable[[str], Any]) -> Any:
@@ -101,8 +112,14 @@ def _instance_info() -> _InstanceCreateInfo:
     return info
 
 
-def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[tuple[str, bool]]:
-    """Name and whether it is a software device, for each."""
+class _Device(NamedTuple):
+    name: str
+    """Unique: the second of two equal cards is ``NAME (2)``."""
+    api: int
+    software: bool
+
+
+def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[_Device]:
     count = ctypes.c_uint32()
     vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
     handles = (ctypes.c_void_p * count.value)()
@@ -111,5 +128,18 @@ def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[tuple[str, bool]]:
     for handle in handles[: count.value]:
         properties = _DeviceProperties()
         vulkan.vkGetPhysicalDeviceProperties(ctypes.c_void_p(handle), ctypes.byref(properties))
-        found.append((properties.name.decode("utf-8", "replace"), properties.type == DEVICE_TYPE_CPU))
+        found.append(properties)
+    names = unique(properties.name.decode("utf-8", "replace") for properties in found)
+    return [
+        _Device(name, properties.api_version, properties.type == DEVICE_TYPE_CPU)
+        for name, properties in zip(names, found, strict=True)
+    ]
+
+
+def unique(names: Iterable[str]) -> list[str]:
+    """Names by which each can be asked for."""
+    found: list[str] = []
+    for name in names:
+        again = sum(other == name or other.startswith(f"{name} (") for other in found)
+        found.append(f"{name} ({again + 1})" if again else name)
     return found

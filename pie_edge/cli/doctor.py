@@ -31,6 +31,7 @@ class Check:
     works: bool | None
     found: str
     remedy: str = ""
+    details: tuple[str, ...] = ()
 
 
 @reported
@@ -65,7 +66,8 @@ def _print_report(chosen: str, backends: list[Check], system: list[Check]) -> No
         for check in checks:
             mark = {True: "ok  ", False: "no  ", None: "    "}[check.works]
             remedy = f"\n{'':{width + 8}}remedy: {check.remedy}" if check.remedy else ""
-            print(f"  {mark}{check.name:<{width}}  {check.found}{remedy}")
+            details = "".join(f"\n{'':{width + 8}}{line}" for line in check.details)
+            print(f"  {mark}{check.name:<{width}}  {check.found}{remedy}{details}")
 
 
 def check_backend(name: str) -> Check:
@@ -85,20 +87,24 @@ def check_backend(name: str) -> Check:
 
 _PROBE_SCRIPT = """
 import dataclasses, json, sys
-from pie_edge.backend_choice import probe
-print(json.dumps(dataclasses.asdict(probe(sys.argv[1]))))
+from pie_edge.backend_choice import describe, probe
+found = probe(sys.argv[1])
+details = describe(sys.argv[1]) if found.devices else []
+print(json.dumps(dataclasses.asdict(found) | {"details": details}))
 """
 
 
 def _verdict(name: str, finding: dict[str, Any]) -> Check:
     devices = ", ".join(finding["devices"]) + (" (software)" if finding["software"] else "")
+    if finding["spare"]:
+        devices += f"; only if asked for: {', '.join(finding['spare'])} (software)"
     if not has_kernels(name):
         # What else may be missing here is told, but mending it would not help.
         seen = finding["reason"] or devices
         return Check(name, False, f"{seen}; this version has no {TITLES[name]} kernels yet", "use the cpu backend")
     if finding["reason"]:
         return Check(name, False, finding["reason"], finding["remedy"])
-    return Check(name, True, devices)
+    return Check(name, True, devices, details=tuple(finding["details"]))
 
 
 def _python() -> Check:

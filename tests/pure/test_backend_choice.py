@@ -14,6 +14,7 @@ from pie_edge.backend import Finding
 from pie_edge.backend_choice import BACKENDS, Choice, PassedOver, choose
 from pie_edge.backends.cuda.probe import probe as probe_cuda
 from pie_edge.backends.metal.probe import probe as probe_metal
+from pie_edge.backends.vulkan.probe import API_VERSION_1_1, API_VERSION_1_2, _Device, _finding, unique
 from pie_edge.backends.vulkan.probe import probe as probe_vulkan
 from pie_edge.errors import BackendUnavailable
 
@@ -65,6 +66,42 @@ def test_a_software_device_is_used_when_it_is_named(machine: Machine) -> None:
     chosen = choose("vulkan")
     assert chosen == Choice("vulkan", "llvmpipe", software=True)
     assert "llvmpipe (a software device" in str(chosen)
+
+
+def test_a_software_device_beside_a_real_one_is_used_only_when_it_is_asked_for(machine: Machine) -> None:
+    machine(vulkan=Finding(("Arc",), spare=("llvmpipe",)))
+    assert choose("vulkan") == Choice("vulkan", "Arc")
+    for wanted in ("llvmpipe", "1"):
+        assert choose("vulkan", wanted) == Choice("vulkan", "llvmpipe", software=True)
+    assert choose("auto", "llvm").software
+    with pytest.raises(BackendUnavailable, match="it has 0: Arc, 1: llvmpipe"):
+        choose("vulkan", "Iris")
+
+
+def test_auto_takes_the_only_device_by_its_name_though_it_is_software(machine: Machine) -> None:
+    machine(vulkan=Finding(("llvmpipe",), software=True))
+    assert choose("auto", "llvmpipe") == Choice(
+        "vulkan", "llvmpipe", (PassedOver("cuda", "no driver"), PassedOver("metal", "no driver")), software=True
+    )
+
+
+DEVICES = [("Old", API_VERSION_1_1, False), ("Arc", API_VERSION_1_2, False), ("llvmpipe", API_VERSION_1_2, True)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "found"),
+    [
+        (DEVICES, Finding(("Arc",), spare=("llvmpipe",))),
+        (DEVICES[2:], Finding(("llvmpipe",), software=True)),
+        (DEVICES[:1], Finding((), "Old has Vulkan 1.1, 1.2 is needed", "update the GPU's driver")),
+    ],
+)
+def test_vulkan_devices_are_told_apart_by_what_they_can_do(seen: list[tuple[str, int, bool]], found: Finding) -> None:
+    assert _finding([_Device(*device) for device in seen], installed=True) == found
+
+
+def test_equal_cards_get_names_of_their_own() -> None:
+    assert unique(["Arc", "RTX", "Arc", "Arc"]) == ["Arc", "RTX", "Arc (2)", "Arc (3)"]
 
 
 @pytest.mark.parametrize(("wanted", "taken"), [("", "RTX A"), ("1", "RTX B"), ("b", "RTX B"), ("rtx", "RTX A")])
