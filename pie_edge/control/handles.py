@@ -7,6 +7,7 @@ row, which the pass reads out along the way: embed, forward and sample become on
 
 from __future__ import annotations
 
+import itertools
 import json
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
@@ -280,6 +281,12 @@ class Handles:
                 f"{self._space.name} forwards {len(positions)} embeds into {len(set(places))} places of its KV pages; "
                 "give each a place of its own"
             )
+        if any(later < earlier for earlier, later in itertools.pairwise(places)):
+            # What an input sees of the others is told by their places.
+            raise InvalidHandle(
+                f"{self._space.name} forwards embeds into places that don't rise; name tokens of a page in order, and the pages "
+                "of writes in the order in which the pass first names them"
+            )
         return Placement(tuple(self._pages[page] for page in table), tuple(places), tuple(positions), tuple(reach))
 
     def _mask(
@@ -293,7 +300,8 @@ class Handles:
         if len(mask) != rows or wrong:
             shape = f"{len(mask)} × {wrong[0] if wrong else len(places)}"
             raise InvalidHandle(f"{self._space.name} gave a mask of {shape}; {rows} inputs see {len(places)} tokens")
-        return tuple(sum(1 << place for place, seen in zip(places, row, strict=True) if seen) for row in mask)
+        # A place that is named twice is seen if either says so.
+        return tuple(_bits(place for place, seen in zip(places, row, strict=True) if seen) for row in mask)
 
     def _check_range(self, part: KvRange) -> None:
         size = self._shared.pool.page_size
@@ -339,3 +347,10 @@ class Handles:
             known = ", ".join(sorted(self._shared.exports)) or "none"
             raise InvalidHandle(f"{self._space.name} names the export {name!r}; there are {known}")
         return self._shared.exports[name]
+
+
+def _bits(places: Iterable[int]) -> int:
+    number = 0
+    for place in places:
+        number |= 1 << place
+    return number

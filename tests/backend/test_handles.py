@@ -16,6 +16,7 @@ from pie_edge.model import llama
 from tests.backend.test_engine import PAGE_BYTES, engine_on, expected, nothing_held, run
 from tests.support.oracle_run import Loaded, log_probabilities
 from tests.support.reference_backend import ReferenceBackend
+from tests.support.remembering_backend import RememberingBackend, answer
 from tests.support.tiny import SPEC, random_weights
 
 SIZE = 8
@@ -266,3 +267,36 @@ def test_handles_of_two_spaces_are_strangers() -> None:
         await asyncio.sleep(0)
 
     with_handles(test)
+
+
+def test_places_that_do_not_rise_are_refused() -> None:
+    async def test(engine: Engine, handles: Handles) -> None:
+        kv, embeds = handles.allocate_pages(2), handles.allocate_embeds(2)
+        handles.embed_text(embeds, [5, 6], [0, 1])
+        writes = [KvRange(kv[1], 0, 1), KvRange(kv[0], 0, 1)]
+        with pytest.raises(InvalidHandle, match="places that don't rise"):
+            handles.forward(0, [KvRange(kv[0], 0, 8)], embeds, writes, [])
+        # Without a context that names them the other way round, the order is that of the writes.
+        await handles.forward(0, [], embeds, writes, [])
+
+    with_handles(test)
+
+
+def test_a_token_that_a_mask_tells_of_twice_is_seen_if_either_says_so() -> None:
+    async def best(handles: Handles, shown: tuple[bool, bool]) -> int:
+        (page,), embeds, (out,) = handles.allocate_pages(1), handles.allocate_embeds(3), handles.allocate_embeds(1)
+        handles.embed_text(embeds, [5, 6, 7], [0, 1, 2])
+        await handles.forward(0, [], embeds[:2], [KvRange(page, 0, 2)], [])
+        twice = [KvRange(page, 0, 2), KvRange(page, 0, 1)]
+        mask = [[shown[0], True, shown[1], True]]
+        handles.forward(0, twice, embeds[2:], [KvRange(page, 2, 3)], [out], mask)
+        return (await distribution(handles, out))[0][0]
+
+    async def test() -> None:
+        async with engine_on(RememberingBackend(SPEC.vocabulary, SIZE)) as engine:
+            handles = engine.handles(engine.open_space("level1", 0), top_k=1)
+            with_first = answer([(5, 0), (6, 1), (7, 2)], SPEC.vocabulary)
+            assert [await best(handles, s) for s in ((True, True), (True, False), (False, True))] == [with_first] * 3
+            assert await best(handles, (False, False)) == answer([(6, 1), (7, 2)], SPEC.vocabulary)
+
+    run(test)

@@ -67,10 +67,14 @@ class RememberingBackend(NullBackend):
         if program.name.startswith("copy-"):
             self._copy(program, executable, given)
             return ran
-        best = array("I", [self._answers[given["rows"][index]] for index in range(given["counts"][0])])
+        # Unused rows name the first: it is computed for nothing.
+        best = array("I", [self._answers[row] for row in given["rows"]])
         for slot, token in zip(given.get("slots", ()), best, strict=False):
             self._kept[slot] = token
-        return Ran({"out0": memoryview(best)}, ran.end)
+        # A distribution has its ids first, each row's likeliest first; of these only that one is right.
+        width = program.values["out0"].nbytes // 4 // len(best)
+        ids = array("I", [token for token in best for _ in range(width)])
+        return Ran({**ran.outputs, "out0": memoryview(ids)}, ran.end)
 
     async def read(self, ticket: Any) -> Mapping[str, memoryview]:
         found = await super().read(ticket)
