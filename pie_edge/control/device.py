@@ -142,9 +142,10 @@ class Device:
 
     async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""
-        bucket = bucket_for(step.inputs.counts, self.limit)
-        layout, executable = await self._model(bucket)
-        runs = [(group, await self._epilogue(group)) for group in epilogues.group(step)]
+        # While a kernel compiles, a pass of the step may be taken up and its slot become the next one's: read it before.
+        groups = epilogues.group(step)
+        layout, executable = await self._model(bucket_for(step.inputs.counts, self.limit))
+        runs = [(group, await self._epilogue(group)) for group in groups]
         ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
         return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, tickets, landed)))

@@ -18,17 +18,19 @@ NOWHERE = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Readouts whose epilogues have one digest. ``positions`` and ``draw_keys`` are those of their rows, in order."""
+    """Readouts whose epilogues have one digest. ``positions`` and ``draw_keys`` are those of their rows, in order; ``slots`` is
+    where each pass keeps its token for a next one."""
 
     epilogue: Epilogue
     readouts: tuple[Readout, ...]
     positions: tuple[int, ...]
     draw_keys: tuple[int, ...]
+    slots: tuple[int | None, ...]
 
     @property
     def keeps(self) -> bool:
         """Whether one of the passes keeps its token for a next one."""
-        return any(readout.part.work.slot is not None for readout in self.readouts)
+        return any(slot is not None for slot in self.slots)
 
     @property
     def capacity(self) -> int:
@@ -48,8 +50,7 @@ class Group:
             "draw_keys": words(self.draw_keys, 2 * rows),
         }
         if self.keeps:
-            slots = [NOWHERE if r.part.work.slot is None else r.part.work.slot for r in self.readouts]
-            found["slots"] = words(slots, self.capacity)
+            found["slots"] = words((NOWHERE if slot is None else slot for slot in self.slots), self.capacity)
         for index, parameter in enumerate(self.epilogue.parameters):
             given = b"".join(readout.part.work.parameters[index] for readout in self.readouts)
             found[f"param{index}"] = memoryview(given.ljust(nbytes(parameter) * self.capacity, b"\0"))
@@ -83,7 +84,8 @@ def _group(readouts: Sequence[Readout], step: Batch) -> Group:
     rows = [row for readout in readouts for row in range(readout.first, readout.first + readout.count)]
     positions = tuple(step.inputs.positions[step.inputs.sample_rows[row]] for row in rows)
     keys = tuple(key for row in rows for key in step.inputs.draw_keys[2 * row : 2 * row + 2])
-    return Group(epilogue, tuple(readouts), positions, keys)
+    slots = tuple(readout.part.work.slot for readout in readouts)
+    return Group(epilogue, tuple(readouts), positions, keys, slots)
 
 
 def check_parameters(epilogue: Epilogue, given: Sequence[bytes], who: str) -> None:

@@ -78,10 +78,11 @@ class Programs(RuleBasedStateMachine):
         return self.loop.run_until_complete(asyncio.wait_for(what, 30))
 
     def inside(self, what: Callable[..., Any], *given: Any) -> Any:
-        """Call it on the loop, as the host does."""
+        """Call it on the loop, as the host does; None if the program was ended by then, since pages ran out."""
 
         async def call() -> Any:
-            return what(*given)
+            space = getattr(what, "__self__", None)
+            return None if isinstance(space, Space) and space.closed else what(*given)
 
         return self.do(call())
 
@@ -223,6 +224,8 @@ class Programs(RuleBasedStateMachine):
         if context.gone or context.doubtful:
             return Context(context.space, -1, doubtful=True, lost=True)
         handle = self.inside(context.space.fork, context.handle)
+        if handle is None:
+            return Context(context.space, -1, doubtful=True, lost=True)
         return Context(context.space, handle, dict(context.tokens), set(context.hidden))
 
     @rule(context=contexts, place=st.integers(0, 40), count=st.integers(1, 9), hide=st.booleans())
@@ -250,7 +253,7 @@ class Programs(RuleBasedStateMachine):
         self.inside(context.space.discard, context.handle, first, held - first)
         context.tokens = {place: key for place, key in context.tokens.items() if place < first * PAGE}
         context.hidden = {place for place in context.hidden if place < first * PAGE}
-        context.space.reserve(context.handle, held - first)
+        self.inside(context.space.reserve, context.handle, held - first)
 
     @rule(context=consumes(contexts))
     def drop(self, context: Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -62,6 +62,8 @@ class Programs(RuleBasedStateMachine):
         return self.loop.run_until_complete(asyncio.wait_for(what, 30))
 
     def inside(self, what: Callable[..., Any], *given: Any) -> Any:
+        """Call it on the loop, as the host does."""
+
         async def call() -> Any:
             return what(*given)
 
@@ -116,7 +118,7 @@ class Programs(RuleBasedStateMachine):
             self.answers.append(Answer(into.space, results, index, answer(seen, SPEC.vocabulary)))
         handles.free_embeds([*embeds, *outs])
 
-    passes: dict[str, Any] = {
+    passes: ClassVar[dict[str, Any]] = {
         "context": st.lists(pages, max_size=4, unique=True),
         "into": pages,
         "first": st.integers(0, PAGE - 1),

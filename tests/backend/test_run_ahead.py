@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from pie_edge.control.engine import Engine
+from pie_edge.control.epilogues import Group
 from pie_edge.control.queue import ForwardCall
 from pie_edge.control.space import Space
 from pie_edge.errors import DeviceLost
 from pie_edge.sampling.presets import sample
 from tests.backend.test_engine import PAGE_BYTES, engine_on, expected, greedy, next_token, nothing_held, run
 from tests.support.reference_backend import ReferenceBackend
-from tests.support.tiny import ARGMAX
+from tests.support.remembering_backend import RememberingBackend
+from tests.support.tiny import ARGMAX, PAGE, SPEC, open_tiny
 
 
 def slots_free(engine: Engine) -> bool:
@@ -206,5 +208,40 @@ def test_nothing_is_foreseen_for_a_context_that_was_dropped_before_its_pass_ran(
             await settled(engine)
             assert slots_free(engine)
             assert nothing_held(engine)
+
+    run(test)
+
+
+def test_a_pass_that_is_taken_up_while_its_step_waits_for_a_kernel_still_hands_on_its_token() -> None:
+    async def decode(space: Space, count: int) -> list[int]:
+        context, tokens = space.create_working_set(count + 1), [3]
+        for place in range(count):
+            (best,) = await space.submit(ForwardCall(context, (tokens[-1],), place, place + 1, (0,), ARGMAX))
+            tokens.append(int(best.data[0]))
+            for _ in range(8):  # by the time it asks, its next pass is in a step
+                await asyncio.sleep(0)
+        return tokens[1:]
+
+    async def test() -> None:
+        taken_up = 0
+        found = []
+        for depth in (0, 1):
+            engine = await open_tiny(RememberingBackend(SPEC.vocabulary, PAGE), speculation_depth=depth)
+            compiled = engine._device._epilogue
+
+            async def compile_slowly(group: Group, compiled: Any = compiled) -> Any:
+                nonlocal taken_up
+                (work,) = (readout.part.work for readout in group.readouts)
+                foreseen = not work.confirmed
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                taken_up += foreseen and work.confirmed
+                return await compiled(group)
+
+            engine._device._epilogue = compile_slowly  # type: ignore[method-assign]
+            found.append(await decode(engine.open_space("one", 0), 24))
+            await engine.close()
+        assert found[0] == found[1]
+        assert taken_up
 
     run(test)
