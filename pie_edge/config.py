@@ -185,7 +185,7 @@ def _from_environment(environment: Mapping[str, str]) -> Layer:
 
 def _from_file(path: Path, environment: Mapping[str, str]) -> Layer:
     try:
-        source = path.read_text(encoding="utf-8")
+        source = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         if environment.get("PIE_EDGE_CONFIG"):
             raise ConfigError(f"PIE_EDGE_CONFIG names {path}, which doesn't exist; create it or unset it") from None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -51,10 +49,6 @@ def options(
 
 def start(argv: Sequence[str]) -> None:
     """Everything after the first ``--`` belongs to the inferlet, and reaches ``run`` as the context's object."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            # A terminal that lacks a character of the model's shows a ? for it; that is no reason to fail.
-            stream.reconfigure(errors="replace")
     words = list(argv)
     cut = words.index("--") if "--" in words else len(words)
     app(args=words[:cut], obj=words[cut + 1 :], prog_name="pie-edge")

@@ -16,7 +16,8 @@ import typer
 from pie_edge import __version__
 from pie_edge.backend_choice import BACKENDS, TITLES, choose, has_kernels
 from pie_edge.cli.outcome import reported
-from pie_edge.errors import BackendUnavailable
+from pie_edge.config import load
+from pie_edge.errors import BackendUnavailable, ConfigError
 
 PROBE_SECONDS = 30
 PACKAGES = ("numpy", "wasmtime", "tokenizers", "jinja2", "typer", "huggingface-hub")
@@ -36,9 +37,9 @@ class Check:
 
 @reported
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
-    """Check backends, packages, caches and disk; exit 1 if an inferlet could not run here."""
+    """Check backends, packages, settings, caches and disk; exit 1 if an inferlet could not run here."""
     backends = [check_backend(name) for name in BACKENDS]
-    system = [_python(), *(_package(name) for name in PACKAGES), *(_folder(*place) for place in _places())]
+    system = [_python(), *map(_package, PACKAGES), _settings(), *(_folder(*place) for place in _places())]
     try:
         chosen = str(choose())
     except BackendUnavailable as error:
@@ -119,6 +120,16 @@ def _package(name: str) -> Check:
         return Check(name, True, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
         return Check(name, False, "not installed", f"pip install {name}")
+
+
+def _settings() -> Check:
+    """The file and the environment, as every command that runs something reads them."""
+    try:
+        configuration = load()
+    except ConfigError as error:
+        return Check("settings", False, error.message, "mend it; `pie-edge config init --stdout` shows every setting")
+    there = "" if configuration.path.exists() else " (not there: all defaults)"
+    return Check("settings", True, f"{configuration.path}{there}")
 
 
 def _places() -> list[tuple[str, Path]]:

@@ -1,6 +1,7 @@
 """The words after ``--`` as the inferlet's ``input``.
 
-    --key value   --key=value    typed as JSON where it parses (8, true, [1, 2], null), else text
+    --key value   --key=value    typed as JSON where it parses (8, true, [1, 2], null), else text;
+                                 one that begins with -- needs the =
     --key:text value             always text
     --key    --no-key            true, false
     --key a --key b              ["a", "b"]
@@ -20,6 +21,7 @@ from typing import Any
 from pie_edge.errors import UsageError
 
 TEXT_SUFFIX = ":text"
+MOST_DIGITS = sys.int_info.default_max_str_digits
 
 
 def parse_words(words: Sequence[str]) -> dict[str, Any]:
@@ -68,8 +70,15 @@ def typed_value(text: str) -> Any:
 
 
 def _strict_json(text: str) -> Any:
-    """As the standard has it: NaN, Infinity and numbers beyond a float are refused."""
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+    """As the standard has it: NaN, Infinity and numbers beyond a float are refused; so are whole numbers that Python wouldn't
+    turn into text again."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite, parse_int=_whole)
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits, the most is {MOST_DIGITS:,}; write it as text")
+    return int(text)
 
 
 def _finite(text: str) -> float:
@@ -89,9 +98,12 @@ def _check_text(word: str) -> None:
 def read_object(source: str) -> dict[str, Any]:
     """The JSON object in a file, or on stdin for ``-``."""
     try:
-        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+        # Some editors begin a file with a byte order mark.
+        text = (sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--input {source} can't be read: {error}") from None
+    if not text.strip():
+        raise UsageError(f"--input {source} is empty; an inferlet's input is a JSON object")
     try:
         value = _strict_json(text)
     except (ValueError, RecursionError) as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import json
 import os
 import sys
 import traceback
@@ -11,7 +13,7 @@ from typing import ParamSpec
 
 import typer
 
-from pie_edge.errors import BackendUnavailable, InferletFailed, PieError, UsageError
+from pie_edge.errors import BackendUnavailable, InferletFailed, ModelNotFound, PieError, UsageError
 
 P = ParamSpec("P")
 
@@ -19,7 +21,10 @@ FAILED, MISUSED, INTERRUPTED, READER_GONE = 1, 2, 130, 141
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:
-    """Wrap a command's function so that whatever it raises is told in our words, never as a traceback of ours."""
+    """Wrap a command's function so that whatever it raises is told in our words, never as a traceback of ours.
+
+    One that was asked for JSON (``as_json``) has the error as an object on stdout, too.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -36,12 +41,23 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
             _forget_output()
             raise typer.Exit(READER_GONE) from None
         except Exception as error:
-            tell(error)
             if isinstance(error, OSError):
-                _forget_output()
+                _settle_output()
+            if kwargs.get("as_json"):
+                with contextlib.suppress(OSError):
+                    print_json(error_object(error))
+            tell(error)
             raise typer.Exit(status(error)) from None
 
     return wrapped
+
+
+def _settle_output() -> None:
+    """After an error that may have been that of writing the output."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget_output()
 
 
 def _forget_output() -> None:
@@ -50,12 +66,17 @@ def _forget_output() -> None:
 
 
 def status(error: BaseException) -> int:
-    """2 if the request itself can't be met as asked, else 1."""
-    return MISUSED if isinstance(error, UsageError | BackendUnavailable) else FAILED
+    """2 if what was asked for isn't there or can't be met as asked, else 1."""
+    return MISUSED if isinstance(error, UsageError | BackendUnavailable | ModelNotFound) else FAILED
 
 
 def tell(error: Exception) -> None:
     """The error on stderr. Of an inferlet's own exception, its own traceback, which ends with the message."""
+    with contextlib.suppress(OSError):  # with a full disk or a gone reader behind stderr, the exit status has to do
+        _tell(error)
+
+
+def _tell(error: Exception) -> None:
     if os.environ.get("PIE_EDGE_DEBUG"):
         traceback.print_exception(error)
     guest = getattr(error, "traceback", "")
@@ -72,6 +93,10 @@ def describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror + (f": {error.filename}" if error.filename else "")
     return f"unexpected {type(error).__name__}: {error} (PIE_EDGE_DEBUG=1 shows where; please report it)"
+
+
+def print_json(value: dict[str, object]) -> None:
+    print(json.dumps(value, ensure_ascii=False), flush=True)
 
 
 def error_object(error: Exception) -> dict[str, object]:

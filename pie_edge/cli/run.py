@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
+import stat
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pie_edge.cli.inputs import parse_words, read_object
-from pie_edge.cli.outcome import error_object, reported, status, tell
+from pie_edge.cli.outcome import error_object, print_json, reported, status, tell
 from pie_edge.cli.output import Printed, summary
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
@@ -50,6 +50,9 @@ def run(
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
     device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
     seed: Annotated[int | None, typer.Option(help="Makes random choices repeatable. [default: a new one]")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="Only what computes the same bits alone and in a batch.")
+    ] = False,
     max_time: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="Seconds the inferlet may take; 0 is no limit.")
     ] = None,
@@ -67,13 +70,14 @@ def run(
 ) -> None:
     """Run an inferlet. Words after -- are its input: -- --prompt "Hello" --max-tokens 8
 
-    Values are typed as JSON where they parse; --key:text keeps one as text; --key alone is true, --no-key false; a key
-    given again makes a list.
+    Values are typed as JSON where they parse; --key=value takes one that begins with dashes; --key:text keeps one as
+    text; --key alone is true, --no-key false; a key given again makes a list.
     """
     flags = {
         "model": model,
         "backend": backend,
         "device": device,
+        "deterministic": deterministic or None,
         "limits.time": max_time,
         "limits.http": allow_http or None,
     }
@@ -93,10 +97,22 @@ def run(
 def _source(file: Path) -> Path:
     if file.is_dir() and (file / "main.py").is_file():
         return file / "main.py"
-    if not file.is_file():
-        kind = "a folder without a main.py" if file.is_dir() else "not there"
-        raise UsageError(f"{file} is {kind}; name the inferlet's Python source")
+    if problem := _unusable(file):
+        raise UsageError(f"{file} {problem}; name the inferlet's Python source")
     return file
+
+
+def _unusable(file: Path) -> str:
+    """Why it can't be an inferlet's source, or nothing."""
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return f"is a link to {file.readlink()}, which is not there" if file.is_symlink() else "is not there"
+    except OSError as error:
+        return f"can't be reached ({error.strerror})"
+    if stat.S_ISDIR(mode):
+        return "is a folder without a main.py"
+    return "" if stat.S_ISREG(mode) else "is a device or a pipe, not a file"
 
 
 def _seed(given: int | None) -> int:
@@ -108,30 +124,30 @@ def _seed(given: int | None) -> int:
 
 
 async def execute(request: Request, open_runtime: Opener) -> int:
-    """The exit status. With ``--json``, an error is an object on stdout too."""
+    """The exit status. With ``--json``, an error is an object on stdout too, with the text that came before it."""
     notes = Notes(quiet=request.quiet)
+    printed = Printed(notes, silent=request.json)
     try:
-        result = await _run(request, open_runtime, notes)
+        result = await _run(request, open_runtime, notes, printed)
     except Exception as error:
         notes.clear()
         if not request.json:
             raise
-        print(json.dumps(error_object(error), ensure_ascii=False))
+        print_json(error_object(error) | ({"text": printed.text} if printed.text else {}))
         tell(error)
         return status(error)
     if request.json:
-        print(json.dumps(result, ensure_ascii=False))
+        print_json(result)
     return 0
 
 
-async def _run(request: Request, open_runtime: Opener, notes: Notes) -> dict[str, Any]:
+async def _run(request: Request, open_runtime: Opener, notes: Notes, printed: Printed) -> dict[str, Any]:
     settings = request.settings
     runtime = await open_runtime(
         settings.model, settings, backend=settings.backend, device=settings.device or None, progress=notes
     )
     try:
         notes.note(f"{settings.model} on {runtime.choice}")
-        printed = Printed(notes, silent=request.json)
         outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed, on_log=notes.log)
         if not request.json:
             printed.finish(outcome.result)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -151,6 +152,30 @@ def test_with_json_an_error_is_an_object_on_stdout_too(run: Run) -> None:
     assert err == "error: main.py asked for 9 pages, 1 is free\n"
 
 
+def test_with_json_the_text_before_a_failure_is_kept(run: Run) -> None:
+    runtime = PlayedRuntime(failure=InferletFailed("ValueError: no", TRACEBACK), pieces=("Hel", "lo"))
+    told = json.loads(run("run", "main.py", "--json", "-q", runtime=runtime)[1])
+    assert told["text"] == "Hello"
+    assert told["error"]["code"] == "inferlet-failed"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("run", "none.py", "--json"), "usage"),
+        (("run", "main.py", "--json", "--input", "none.json"), "usage"),
+        (("run", "main.py", "--json", "--backend", "gpu"), "config"),
+        (("model", "show", "no-such-model", "--json"), "model-not-found"),
+        (("model", "remove", "no-such-model", "--json"), "model-not-found"),
+    ],
+)
+def test_with_json_an_error_before_anything_ran_is_an_object_too(run: Run, words: tuple[str, ...], code: str) -> None:
+    status, out, err = run(*words)
+    assert status == 2
+    assert json.loads(out)["error"]["code"] == code
+    assert err == f"error: {json.loads(out)['error']['message']}\n"
+
+
 def test_an_error_of_ours_that_nobody_expected_is_one_line_and_no_traceback(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,14 +219,32 @@ def test_what_is_asked_wrongly_ends_with_2_and_the_reason(run: Run, words: list[
     assert not out
 
 
-def test_a_model_that_is_not_there_ends_with_1(run: Run) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="links, pipes and devices are POSIX's")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("loop.py", "can't be reached (Too many levels of symbolic links)"),
+        ("dangling.py", "is a link to none.py, which is not there"),
+        ("pipe.py", "is a device or a pipe, not a file"),
+        ("/dev/null", "is a device or a pipe, not a file"),
+        ("main.py/main.py", "can't be reached (Not a directory)"),
+    ],
+)
+def test_a_source_that_is_no_file_is_told_for_what_it_is(run: Run, tmp_path: Path, name: str, told: str) -> None:
+    (tmp_path / "loop.py").symlink_to("loop.py")
+    (tmp_path / "dangling.py").symlink_to("none.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert run("run", name) == (2, "", f"error: {name} {told}; name the inferlet's Python source\n")
+
+
+def test_a_model_that_is_not_there_ends_with_2(run: Run) -> None:
     runtime = PlayedRuntime()
 
     async def refuse(*_: Any, **__: Any) -> Any:
         raise ModelNotFound("there is no model 'x' here")
 
     runtime.open_runtime = refuse  # type: ignore[method-assign]
-    assert run("run", "main.py", "-m", "x", runtime=runtime) == (1, "", "error: there is no model 'x' here\n")
+    assert run("run", "main.py", "-m", "x", runtime=runtime) == (2, "", "error: there is no model 'x' here\n")
 
 
 def test_flags_reach_the_runtime_as_settings(run: Run) -> None:
@@ -210,6 +253,19 @@ def test_flags_reach_the_runtime_as_settings(run: Run) -> None:
     settings = runtime.opened["settings"]
     assert (runtime.opened["model"], runtime.opened["backend"], runtime.opened["device"]) == ("m", "cpu", "0")
     assert settings.limits.time == 1.5
+
+
+def test_deterministic_is_a_flag_that_only_sets(run: Run) -> None:
+    Path("config.toml").write_text("deterministic = true\n")
+    for words, wanted in (((), True), (("--deterministic",), True)):
+        runtime = PlayedRuntime()
+        run("run", "main.py", *words, runtime=runtime)
+        assert runtime.opened["settings"].deterministic is wanted
+    Path("config.toml").write_text("")
+    for words, wanted in (((), False), (("--deterministic",), True)):
+        runtime = PlayedRuntime()
+        run("run", "main.py", *words, runtime=runtime)
+        assert runtime.opened["settings"].deterministic is wanted
 
 
 def test_allowed_hosts_add_up_and_stand_in_the_place_of_those_of_the_configuration(run: Run) -> None:
@@ -260,6 +316,18 @@ def test_a_wrong_setting_stops_every_command_that_reads_settings(run: Run, tmp_p
         status, _, err = run(*words)
         assert status == 2
         assert "did you mean page_size?" in err
+
+
+def test_the_doctor_reads_the_settings_and_tells_what_is_wrong_with_them(run: Run, tmp_path: Path) -> None:
+    def settings() -> dict[str, Any]:
+        system: list[dict[str, Any]] = json.loads(run("doctor", "--json")[1])["system"]
+        return next(check for check in system if check["name"] == "settings")
+
+    assert settings()["works"] is True
+    (tmp_path / "config.toml").write_text("page_sise = 8\n")
+    assert settings()["works"] is False
+    assert "did you mean page_size?" in settings()["found"]
+    assert run("doctor")[0] == 1
 
 
 def test_the_version_is_printed(run: Run) -> None:
@@ -357,3 +425,29 @@ def test_an_output_that_cant_be_written_is_told_and_fails() -> None:
             command = [sys.executable, "-m", "pie_edge.cli", *words]
             done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
         assert (done.returncode, done.stderr) == (1, "error: No space left on device\n"), words
+
+
+@pytest.mark.skipif(os.name == "nt", reason="descriptors are POSIX's")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(
+    ("words", "status"), [("config show", 0), ("--version", 0), ("run none.py", 2), ("run main.py --input -", 2)]
+)
+def test_closed_standard_streams_are_as_good_as_the_null_device(
+    tmp_path: Path, closed: str, words: str, status: int
+) -> None:
+    (tmp_path / "main.py").touch()
+    (tmp_path / "config.toml").touch()
+    command = f'"{sys.executable}" -m pie_edge.cli {words} {closed}'
+    environment = {**os.environ, "PIE_EDGE_CONFIG": str(tmp_path / "config.toml")}
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert done.returncode == status
+    assert b"report it" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's device that is always full")
+def test_an_error_that_cant_be_told_keeps_its_status() -> None:
+    command = [sys.executable, "-m", "pie_edge.cli", "run", "no-such-file.py", "--json"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        assert subprocess.run(command, stdout=full, stderr=full, check=False).returncode == 2

@@ -86,7 +86,7 @@ def test_any_words_give_an_input_or_a_usage_error_and_nothing_else(words: list[s
 def test_an_object_is_read_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in.json").write_text('{"prompt": "ü"}', encoding="utf-8")
     assert read_object(str(tmp_path / "in.json")) == {"prompt": "ü"}
-    monkeypatch.setattr("sys.stdin", io.StringIO('{"n": 1}'))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"n": 1}')))
     assert read_object("-") == {"n": 1}
 
 
@@ -98,6 +98,8 @@ def test_an_object_is_read_from_a_file_or_from_standard_input(tmp_path: Path, mo
         (b'{"a": NaN}', "is not JSON"),
         (b"\xff", "can't be read"),
         (b"[" * 100_000, "is not JSON"),
+        (b'{"n": 1' + b"0" * 5000 + b"}", "a number of 5,001 digits, the most is 4,300; write it as text"),
+        (b" \n", "is empty; an inferlet's input is a JSON object"),
     ],
 )
 def test_an_input_file_that_is_no_object_is_refused(content: bytes, told: str, tmp_path: Path) -> None:
@@ -105,6 +107,11 @@ def test_an_input_file_that_is_no_object_is_refused(content: bytes, told: str, t
     with pytest.raises(UsageError) as refused:
         read_object(str(tmp_path / "in.json"))
     assert told in refused.value.message
+
+
+def test_a_byte_order_mark_before_an_input_is_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "in.json").write_text('{"n": 1}', encoding="utf-8-sig")
+    assert read_object(str(tmp_path / "in.json")) == {"n": 1}
 
 
 def test_an_input_file_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def test_limits_are_a_table_and_take_sizes_with_units(tmp_path: Path) -> None:
     assert found.settings.limits == InstanceLimits(memory=64 * 2**20, time=2.0)
 
 
+def test_a_byte_order_mark_before_the_settings_is_no_part_of_them(tmp_path: Path) -> None:
+    assert load(environment=environment(tmp_path, "\ufeffthreads = 3\n")).settings.threads == 3
+
+
 def test_a_device_that_is_a_number_stays_text_in_the_environment(tmp_path: Path) -> None:
     assert load(environment=environment(tmp_path, "", PIE_EDGE_DEVICE="0")).settings.device == "0"
 
