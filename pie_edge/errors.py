@@ -5,6 +5,7 @@
     │   └── ConfigError       a setting is unknown or has the wrong type
     ├── ModelError            a checkpoint can't be used
     │   ├── ModelNotFound     no such model here or at its source
+    │   ├── FetchFailed       it is there, and didn't arrive: the network, the index, the disk
     │   ├── BadCheckpoint     the file is truncated, corrupt or contradicts itself
     │   ├── Unsupported       a known thing that this build or backend can't do
     │   ├── TokenizerError    the tokenizer is missing or can't be built
@@ -59,6 +60,10 @@ class ModelError(PieError):
 
 class ModelNotFound(ModelError):
     code = "model-not-found"
+
+
+class FetchFailed(ModelError):
+    code = "fetch-failed"
 
 
 class BadCheckpoint(ModelError):

@@ -15,15 +15,13 @@ from pie_edge.config import Settings
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.space import Usage
-from pie_edge.errors import BackendUnavailable, TemplateError, TokenizerError
+from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
 from pie_edge.model.spec import Spec
 from pie_edge.paths import cache_folder
 from pie_edge.spill import FileSpill
-from pie_edge.tokenizer import Tokenizer
-from pie_edge.tokenizer.template import ChatTemplate
-from pie_edge.tokenizer.turns import Turns
+from pie_edge.text import open_text
 from pie_edge.weights import hub, store
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
 from pie_edge.weights.fingerprint import fingerprint
@@ -104,7 +102,7 @@ async def open_runtime(
         facts = registry.facts(checkpoint)
         spec = registry.read(facts)
         # The tokenizer is built on another thread while the weights are on their way.
-        language = asyncio.create_task(asyncio.to_thread(_language, checkpoint))
+        language = asyncio.create_task(asyncio.to_thread(open_text, checkpoint))
         try:
             engine = await _open_engine(model, checkpoint, spec, choice, settings, progress)
         except BaseException:
@@ -187,33 +185,3 @@ def _counts(usage: Usage) -> dict[str, int]:
         "predicted": usage.predicted,
         "mispredicted": usage.mispredicted,
     }
-
-
-def _language(checkpoint: Checkpoint) -> tuple[Tokenizer, Turns | None]:
-    """The tokenizer of a checkpoint and, where it has a chat template, its turns."""
-    files = checkpoint.metadata
-    if checkpoint.container == "gguf":
-        tokenizer = Tokenizer.from_gguf(files)
-    elif "tokenizer.json" in files:
-        config = dict(files.get("tokenizer_config.json", {}))
-        stops = files.get("generation_config.json", {}).get("eos_token_id")
-        tokenizer = Tokenizer.from_json(
-            files["tokenizer.json"], config if stops is None else config | {"eos_token_id": stops}
-        )
-    else:
-        raise TokenizerError(
-            f"{checkpoint.path} has no tokenizer.json beside it; add the file, or import a GGUF, which carries one"
-        )
-    try:
-        return tokenizer, Turns(tokenizer, _template(checkpoint, tokenizer))
-    except TemplateError:
-        return tokenizer, None
-
-
-def _template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:
-    files = checkpoint.metadata
-    if checkpoint.container == "gguf":
-        return ChatTemplate.from_gguf(files, tokenizer)
-    own = files.get("chat_template.jinja")
-    texts = {"default": own.read_text(encoding="utf-8")} if own is not None else None
-    return ChatTemplate.from_config(files.get("tokenizer_config.json", {}), tokenizer, texts)

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly or for what isn't there, 130 interrupted, 141 the reader went away."""
+    """Run one command and exit: 0 done, 1 failed, 2 asked for wrongly or for what isn't there, 130 interrupted, 141 the reader
+    went away."""
     # Starting makes a hundred thousand objects that stay: looking for garbage among them costs 15 ms and finds none.
     gc.set_threshold(100_000, 20, 100)
     try:

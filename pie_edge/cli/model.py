@@ -96,6 +96,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     """Facts of a checkpoint. One that can't be run is described too, with the reason."""
     from pie_edge.errors import ModelError
     from pie_edge.model import registry
+    from pie_edge.text import open_text
 
     tensors = checkpoint.tensors.values()
     encodings = Counter[str]()
@@ -112,6 +113,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     }
     try:
         spec = registry.read(registry.facts(checkpoint))
+        open_text(checkpoint)
     except ModelError as error:
         return facts | {"runs": False, "reason": error.message}
     shown = ("context", "vocabulary", "layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "tied")

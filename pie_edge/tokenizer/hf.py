@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 _MODELS = ("BPE", "Unigram")
+_MOST_TOKENS = 1 << 31
 
 
 def build(source: bytes | str | Path, config: Mapping[str, Any]) -> Tokenizer:
@@ -128,12 +129,23 @@ def _special(library: tokenizers.Tokenizer, config: Mapping[str, Any], control: 
     bos = _named(config, "bos_token", control)
     bos = bos if bos is not None else next(iter(before), None)
     eos = _named(config, "eos_token", control)
-    ends = config.get("eos_token_id")
-    declared = [eos, *(ends if isinstance(ends, list) else [ends])]
+    declared = [eos, *_ends(config.get("eos_token_id"))]
     if eos is None:
-        eos = next((token for token in declared if token is not None), None)
+        eos = next(iter(declared[1:]), None)
     adds_bos = bool(config.get("add_bos_token", before)) and bos is not None
     return Special(bos, eos, stop_tokens(control, declared), adds_bos)
+
+
+def _ends(declared: Any) -> list[int]:
+    """``eos_token_id``: an id, a list of ids, or nothing."""
+    ids = [] if declared is None else declared if isinstance(declared, list) else [declared]
+    for token in ids:
+        if type(token) is not int or not 0 <= token < _MOST_TOKENS:
+            raise TokenizerError(
+                f"eos_token_id is {declared!r} (in generation_config.json or tokenizer_config.json); it must be a token's id "
+                "or a list of ids: mend or fetch the file again"
+            )
+    return ids
 
 
 def _named(config: Mapping[str, Any], key: str, control: Mapping[str, int]) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from pie_edge.errors import BadCheckpoint, ModelNotFound, Unsupported
+from pie_edge.errors import BadCheckpoint, ModelNotFound, TokenizerError, Unsupported
 from pie_edge.weights import gguf, safetensors
 from pie_edge.weights.tensor import Source, Tensor
 
@@ -63,6 +63,17 @@ class Checkpoint:
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    def check_tokenizer(self) -> None:
+        """Raises TokenizerError if nothing says how text becomes tokens; whether that can be read is not looked at."""
+        if self.container == "gguf" and "tokenizer.ggml.model" not in self.metadata:
+            raise TokenizerError(
+                f"{self.path} carries no tokenizer (tokenizer.ggml.model is missing); fetch or convert the model again"
+            )
+        if self.container == "safetensors" and "tokenizer.json" not in self.metadata:
+            raise TokenizerError(
+                f"{self.path} has no tokenizer.json beside it; add the file, or import a GGUF, which carries one"
+            )
 
     def close(self) -> None:
         """Let go of the files. Views that somebody still holds stay valid."""

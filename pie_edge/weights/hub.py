@@ -67,7 +67,8 @@ def import_model(
 
     ``source`` is a built-in name, a GGUF or safetensors file or a folder with one, or a Hugging Face repository
     (``org/repo``, ``hf:org/repo``, either with ``:file``). Files on disk are referenced where they are, with their
-    size, time and digest, unless ``copy``. Importing the same source again gives the entry there is.
+    size, time and digest, unless ``copy``. Importing the same source again gives the entry there is; with ``copy``, one that was
+    referenced until then becomes the store's own.
     """
     text = os.fspath(source)
     path = Path(text).expanduser()
@@ -80,7 +81,8 @@ def import_model(
     reference = huggingface.parse(text)
     if reference is None:
         raise ModelNotFound(
-            f"{text!r} is no file or folder here, no built-in model ({', '.join(BUILT_IN)}), no repository (org/repo)"
+            f"{text!r} is no file or folder here, no built-in model ({', '.join(BUILT_IN)}), no repository (org/repo, or "
+            "hf:org/repo if its name looks like a file's); check the path or the name"
         )
 
     chosen = check_name(name) if name else name_for(reference.repo.rpartition("/")[2])
@@ -114,7 +116,7 @@ def _import_local(path: Path, name: str | None, copy: bool, progress: Progress) 
             shutil.copyfile(file, target)
         return folder / main.name, copies
 
-    return _install(chosen, str(path), fetch, progress)
+    return _install(chosen, str(path), fetch, progress, own=True)
 
 
 def _local_files(path: Path) -> tuple[Path, list[Path]]:
@@ -128,32 +130,48 @@ def _local_files(path: Path) -> tuple[Path, list[Path]]:
         return opened.path, list(dict.fromkeys(files))
 
 
-def _install(name: str, source: str, fetch: Fetch, progress: Progress, *, resume: bool = False) -> ModelEntry:
+def _install(
+    name: str, source: str, fetch: Fetch, progress: Progress, *, resume: bool = False, own: bool = False
+) -> ModelEntry:
     """Fetch into a folder aside, check, and rename it to the model's; one process at a time for each name.
 
-    With ``resume``, ``fetch`` finds what an earlier try left in the folder.
+    With ``resume``, ``fetch`` finds what an earlier try left in the folder. With ``own``, a referenced model is replaced.
     """
     from pie_edge.weights.locks import locked
 
     waiting = f"waiting for another process that imports {name}"
     with _disk_errors(name), locked(store_dir() / ".locks" / name, lambda: progress(0, 0, waiting)):
         entry = _existing(name, source)
-        if entry is not None:
+        if entry is not None and (entry.owned or not own):
             return entry
-        folder = partial_folder(name)
-        if not resume:
-            shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        main, files = fetch(folder)
-        _check_opens(main)
-        owned = main.is_relative_to(folder)
-        records = _records(files, folder if owned else None, progress)
-        save_entry(folder, ModelEntry(name, main, source, owned, records))
-        folder.rename(store_dir() / name)
+        with _aside(name, resume) as folder:
+            main, files = fetch(folder)
+            _check_opens(main)
+            owned = main.is_relative_to(folder)
+            records = _records(files, folder if owned else None, progress)
+            save_entry(folder, ModelEntry(name, main, source, owned, records))
+            if entry is not None:
+                remove(name)
+            folder.rename(store_dir() / name)
     found = load_entry(name)
     if found is None:
         raise ModelNotFound(f"model {name!r} was removed while it was imported; import it again")
     return found
+
+
+@contextmanager
+def _aside(name: str, resume: bool) -> Iterator[Path]:
+    """The folder that a model is put together in. After a failure only what a later try can go on with is left of it."""
+    folder = partial_folder(name)
+    if not resume:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        if not resume or not any(folder.iterdir()):
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _existing(name: str, source: str) -> ModelEntry | None:
@@ -173,6 +191,7 @@ def _check_opens(path: Path) -> None:
 
     with open_checkpoint(path) as opened:
         opened.architecture  # noqa: B018  Raises if there is none.
+        opened.check_tokenizer()
 
 
 def _records(files: list[Path], folder: Path | None, progress: Progress) -> tuple[FileRecord, ...]:

@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pie_edge.errors import BadCheckpoint, ModelNotFound, PieError, UsageError
+from pie_edge.errors import BadCheckpoint, FetchFailed, ModelNotFound, PieError, UsageError
 from pie_edge.weights import checkpoint, gguf, safetensors
+from pie_edge.weights.disk import check_room, disk_error
 from pie_edge.weights.store import Progress, sizes_below
 
 PREFERRED = ("Q4_K_M", "Q4_1", "Q4_0", "Q8_0", "Q6_K", "Q5_K_M", "BF16", "F16", "F32")
 """Which quantisation is taken when a repository has several, first first."""
 
-_ID = re.compile(r"(?:hf:)?(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[^:]+))?")
+_ID = re.compile(r"(?P<hub>hf:)?(?P<repo>\w[\w.-]*/\w[\w.-]*)(?::(?P<file>[^:]+))?")
+_FILE_SUFFIXES = (".gguf", ".safetensors", ".json", ".bin")
 _POLL_SECONDS = 0.1
 
 
@@ -42,9 +44,11 @@ class RemoteFile:
 
 
 def parse(text: str) -> Reference | None:
-    """``org/repo``, ``hf:org/repo`` or either with ``:file``; None for anything else."""
+    """``org/repo``, ``hf:org/repo`` or either with ``:file``; None for anything else, such as a path to a file."""
     match = _ID.fullmatch(text)
-    return None if match is None else Reference(match["repo"], match["file"])
+    if match is None or (not match["hub"] and match["repo"].lower().endswith(_FILE_SUFFIXES)):
+        return None
+    return Reference(match["repo"], match["file"])
 
 
 def fetch(reference: Reference, folder: Path, progress: Progress) -> tuple[Path, list[Path]]:
@@ -66,6 +70,7 @@ def fetch(reference: Reference, folder: Path, progress: Progress) -> tuple[Path,
     main, wanted = choose(reference, remote)
     _drop_others(folder, {folder / file.name for file in wanted})
     total = sum(file.nbytes for file in wanted)
+    check_room(folder, total - _size(folder))
     with _explained(reference), _watched(folder, total, f"fetching {reference.repo}", progress):
         for file in wanted:
             hf_hub_download(reference.repo, file.name, revision=info.sha, local_dir=folder, endpoint=endpoint)
@@ -161,14 +166,19 @@ def _check(path: Path, file: RemoteFile) -> None:
 
 @contextmanager
 def _explained(reference: Reference) -> Iterator[None]:
-    """The hub's many errors as one of ours, with its own words."""
+    """The hub's many errors as two of ours, with its own words; one of this machine's disk passes as it is."""
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, RepositoryNotFoundError
+
     try:
         yield
     except PieError:
         raise
     except Exception as error:
+        if (of_disk := disk_error(error)) is not None:
+            raise of_disk from error
         words = " ".join(str(error).split())[:400]
-        raise ModelNotFound(
+        absent = isinstance(error, EntryNotFoundError | RepositoryNotFoundError | HFValidationError)
+        raise (ModelNotFound if absent else FetchFailed)(
             f"{reference} could not be fetched: {type(error).__name__}: {words}; check the name and the network; a "
             "private or gated repository needs HF_TOKEN, a mirror HF_ENDPOINT"
         ) from error

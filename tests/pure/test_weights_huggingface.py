@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from pie_edge.errors import BadCheckpoint, ModelNotFound, UsageError
+from pie_edge.errors import BadCheckpoint, FetchFailed, ModelError, ModelNotFound, UsageError
 from pie_edge.weights import hub, huggingface
 from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.huggingface import Reference, RemoteFile
@@ -16,6 +17,8 @@ from tests.support.checkpoints import STRING, gguf_bytes, safetensors_bytes, sma
 from tests.support.model_hub import ModelHub, serving
 
 GGUF = bytes(small_gguf().data)
+WHOLE = {"general.architecture": (STRING, "llama"), "tokenizer.ggml.model": (STRING, "gpt2")}
+"""What a GGUF has to say to be imported."""
 
 
 @pytest.fixture
@@ -71,6 +74,7 @@ def test_a_sharded_snapshot_comes_with_its_shards(models: ModelHub) -> None:
     }
     index = {"weight_map": {f"t{n}": file for file, n in shards.items()}}
     files |= {"model.safetensors.index.json": json.dumps(index).encode(), "config.json": b'{"model_type": "llama"}'}
+    files["tokenizer.json"] = b"{}"
     models.files["org/big"] = files
     with open_checkpoint(hub.import_model("org/big").path) as opened:
         assert {name: bytes(tensor.span.view()) for name, tensor in opened.tensors.items()} == {
@@ -83,7 +87,7 @@ def test_a_split_gguf_comes_whole(models: ModelHub) -> None:
     models.files["org/split"] = {
         f"m-{n + 1:05d}-of-00002.gguf": bytes(
             gguf_bytes(
-                {"general.architecture": (STRING, "llama"), "split.no": (2, n), "split.count": (2, 2)},
+                {**WHOLE, "split.no": (2, n), "split.count": (2, 2)},
                 {f"t{n}": ([1], 0, bytes(4))},
             ).data
         )
@@ -96,7 +100,7 @@ def test_a_split_gguf_comes_whole(models: ModelHub) -> None:
 def test_a_broken_download_is_an_error_and_can_be_repeated(models: ModelHub) -> None:
     models.files["org/m"] = {"m.gguf": GGUF}
     models.cut.add("m.gguf")
-    with pytest.raises(ModelNotFound, match=r"hf:org/m could not be fetched: .*check the name and the network"):
+    with pytest.raises(FetchFailed, match=r"hf:org/m could not be fetched: .*check the name and the network"):
         hub.import_model("org/m")
     assert hub.list_models() == []
     models.cut.clear()
@@ -124,8 +128,35 @@ def test_what_the_hub_refuses_is_told_in_its_words(models: ModelHub) -> None:
 
 def test_a_hub_that_is_not_there_is_an_error(models: ModelHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelNotFound, match=r"could not be fetched: .*HF_ENDPOINT"):
+    with pytest.raises(FetchFailed, match=r"could not be fetched: .*HF_ENDPOINT"):
         hub.import_model("org/m")
+
+
+def test_a_disk_that_fills_up_is_told_as_that(models: ModelHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(*_: object, **__: object) -> None:
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError as error:
+            raise RuntimeError("data processing error") from error
+
+    models.files["org/m"] = {"m.gguf": GGUF}
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", write)
+    with pytest.raises(ModelError, match=r"'m' could not be stored: No space left on device .*PIE_EDGE_HOME"):
+        hub.import_model("org/m")
+
+
+def test_a_repository_that_is_not_there_leaves_nothing_behind(models: ModelHub, tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound):
+        hub.import_model("org/absent")
+    assert list((tmp_path / "home" / "models" / ".partial").iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["./missing.gguf", "../missing.gguf", "models/missing.gguf", "a/model.safetensors"])
+def test_a_file_that_is_missing_is_not_asked_of_the_hub(models: ModelHub, tmp_path: Path, text: str) -> None:
+    with pytest.raises(ModelNotFound, match="no file or folder here"):
+        hub.import_model(text)
+    assert models.requests == []
+    assert not (tmp_path / "home").exists()
 
 
 def test_file_names_that_lead_out_of_the_folder_are_never_fetched(models: ModelHub) -> None:

