@@ -66,10 +66,7 @@ def _compile(engine: Engine, cache_dir: Path, prefix: str, source: Path, tell: P
     try:
         component = Component(engine, source.read_bytes())
     except WasmtimeError as error:
-        _remove_built(source, cache_dir)
-        raise Unsupported(
-            f"{source} can't be compiled: {str(error).splitlines()[0]}; run again to build it anew"
-        ) from None
+        raise Unsupported(f"{source} can't be compiled: {str(error).splitlines()[0]}; install pie-edge again") from None
     compiled = bytes(component.serialize())
     file = cache_dir / f"{prefix}{_digest(compiled)}.cwasm"
     try:
@@ -83,11 +80,6 @@ def _compile(engine: Engine, cache_dir: Path, prefix: str, source: Path, tell: P
 
 def _digest(compiled: bytes) -> str:
     return hashlib.sha256(compiled).hexdigest()[:32]
-
-
-def _remove_built(source: Path, cache_dir: Path) -> None:
-    if source.parent == cache_dir:
-        _remove(source)
 
 
 def _prune(cache_dir: Path) -> None:

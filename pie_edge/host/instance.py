@@ -146,12 +146,19 @@ class Instance:
             value = json.loads(result)
         except RecursionError:
             raise InferletFailed(f"{self.name}: the result is nested too deeply; flatten it") from None
+        except json.JSONDecodeError as error:
+            raise InferletFailed(f"{self.name}: the result is no JSON: {error}; return a JSON document") from None
+        except ValueError:
+            raise InferletFailed(
+                f"{self.name}: the result holds a whole number of more than 4,300 digits; return it as text"
+            ) from None
         timings = {"instantiate": self._first - self._started, "run": time.perf_counter() - self._first}
         self._finish(Outcome(value, self.guest.space.usage, self.guest.children.usage, timings))
 
     def _expire(self) -> None:
         limit = self.guest.limits.time
-        self._stop(InferletTimeout(f"{self.name} ran for {limit:g} s, its limit; give it more time, or less to do"))
+        remedy = "give it less to do, or raise limits.time (`run --max-time`; 0 is no limit)"
+        self._stop(InferletTimeout(f"{self.name} ran for {limit:g} s, its limit; {remedy}"))
 
     def _stop(self, error: PieError) -> None:
         if self._outcome.done() or self._verdict is not None:

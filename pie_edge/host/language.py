@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,8 @@ Progress = Callable[[int, int, str], None]
 
 COMPONENTIZE = "0.25.1"
 _DATA = Path(__file__).with_name("data")
+_ROOM = 256 << 20
+"""Bytes that building and compiling take for a moment."""
 
 
 def ensure_component(cache_dir: Path, progress: Progress | None = None) -> Path:
@@ -29,18 +33,43 @@ def ensure_component(cache_dir: Path, progress: Progress | None = None) -> Path:
     packaged = _DATA / "python.wasm"
     if packaged.is_file() and digest in ("", packaged_digest()):
         return packaged
-    built = cache_dir / f"python-{digest[:16]}.wasm"
-    if not built.is_file():
+    try:
+        return _built(cache_dir, digest) or _build_into_cache(cache_dir, digest, progress)
+    except OSError as error:
+        raise Unsupported(
+            f"the Python language component can't be kept in {cache_dir}: {error.strerror or error}; "
+            "make room there, or name a folder that can be written in PIE_EDGE_CACHE"
+        ) from None
+
+
+def _built(cache_dir: Path, digest: str) -> Path | None:
+    """One that was built before. Its name ends with a digest of what is in it: a damaged one is removed."""
+    for file in cache_dir.glob(f"python-{digest[:16]}-*.wasm"):
+        if file.stem.endswith(_content_digest(file.read_bytes())):
+            return file
+        file.unlink(missing_ok=True)
+    return None
+
+
+def _build_into_cache(cache_dir: Path, digest: str, progress: Progress | None) -> Path:
+    import errno
+    import shutil
+
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    # Known before the work rather than after it.
+    if shutil.disk_usage(cache_dir).free < _ROOM:
+        raise OSError(errno.ENOSPC, f"building it takes {_ROOM >> 20} MiB, and less is free")
+    with tempfile.TemporaryDirectory(prefix="building-", dir=cache_dir) as scratch:
         if progress is not None:
             progress(0, 0, "building the Python language component (once, about 15 s)")
-        try:
-            build(built)
-        except OSError as error:
-            raise Unsupported(
-                f"the Python language component can't be kept in {cache_dir}: {error.strerror or error}; "
-                "name a folder that can be written in PIE_EDGE_CACHE"
-            ) from None
-    return built
+        component = build(Path(scratch))
+    target = cache_dir / f"python-{digest[:16]}-{_content_digest(component)}.wasm"
+    write_whole(target, component)
+    return target
+
+
+def _content_digest(component: bytes) -> str:
+    return hashlib.sha256(component).hexdigest()[:32]
 
 
 def source_digest() -> str:
@@ -55,13 +84,12 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-def build(target: Path) -> None:
-    """Builds the component from the sources of this checkout. Raises Unsupported, with the remedy."""
+def build(scratch: Path) -> bytes:
+    """The component, made in the empty folder ``scratch`` from the sources of this checkout. Raises Unsupported, with the remedy,
+    and OSError."""
     # Here, because every start imports this module and hardly any builds.
     import importlib.util
     import shutil
-    import subprocess
-    import tempfile
 
     root = resources.inferlets()
     if importlib.util.find_spec("componentize_py") is None:
@@ -69,45 +97,43 @@ def build(target: Path) -> None:
             "this checkout has no Python language component yet, and building it needs componentize-py: "
             f"{sys.executable} -m pip install componentize-py=={COMPONENTIZE}"
         )
-    with tempfile.TemporaryDirectory(prefix="pie-edge-") as scratch:
-        app = Path(scratch, "app")
-        shutil.copytree(root / "sdk/python", app, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-        output = Path(scratch, "python.wasm")
-        command = "import sys; from componentize_py import script; sys.exit(script())"
-        arguments = [
-            "-d",
-            str(root / "wit"),
-            "-w",
-            "language",
-            "componentize",
-            "component",
-            "-p",
-            str(app),
-            "-o",
-            str(output),
-        ]
-        # Packages of an active virtual environment must not find their way in.
-        environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
-        done = subprocess.run(
-            [sys.executable, "-c", command, *arguments],
-            cwd=scratch,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode or not output.is_file():
-            told = (done.stderr or done.stdout).partition("Stack backtrace")[0].strip().splitlines()[-12:]
-            raise Unsupported(
-                "the Python language component couldn't be built; componentize-py says:\n" + "\n".join(told)
-            )
-        write_whole(target, output.read_bytes())
+    app, output = scratch / "app", scratch / "python.wasm"
+    shutil.copytree(root / "sdk/python", app, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    _componentize(root / "wit", app, output)
+    return output.read_bytes()
+
+
+def _componentize(wit: Path, app: Path, output: Path) -> None:
+    import errno
+    import subprocess
+
+    command = "import sys; from componentize_py import script; sys.exit(script())"
+    arguments = ["-d", str(wit), "-w", "language", "componentize", "component", "-p", str(app), "-o", str(output)]
+    # Packages of an active virtual environment must not find their way in; what is unpacked on the way stays in our folder.
+    environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+    environment |= dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(app.parent))
+    done = subprocess.run(
+        [sys.executable, "-c", command, *arguments],
+        cwd=app.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode or not output.is_file():
+        text = done.stderr or done.stdout
+        if os.strerror(errno.ENOSPC) in text:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        told = re.split("stack backtrace", text, maxsplit=1, flags=re.IGNORECASE)[0].strip().splitlines()[-12:]
+        raise Unsupported("the Python language component couldn't be built; componentize-py says:\n" + "\n".join(told))
 
 
 def build_into(package: Path) -> None:
     """Puts the component into a copy of the ``pie_edge`` package, for a wheel."""
     target = package / "host" / "data" / "python.wasm"
-    build(target)
+    with tempfile.TemporaryDirectory(prefix="pie-edge-") as scratch:
+        component = build(Path(scratch))
+    write_whole(target, component)
     write_whole(target.with_suffix(".json"), json.dumps({"digest": source_digest()}).encode())
 
 
@@ -120,8 +146,6 @@ def packaged_digest() -> str:
 
 def write_whole(target: Path, data: bytes) -> None:
     """Whole or not at all, whoever else writes it."""
-    import tempfile
-
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name + ".")
     try:

@@ -9,7 +9,7 @@ from wasmtime.component import Linker, ResourceType
 
 from pie_edge.host import interfaces
 from pie_edge.host.interfaces import Interface
-from pie_edge.host.interfaces.core import CORE
+from pie_edge.host.interfaces.core import CORE, MAY_WAIT
 from pie_edge.host.interfaces.outside import OUTSIDE
 from pie_edge.host.interfaces.pages import PAGES
 from pie_edge.host.wasm.imports import Imports
@@ -28,7 +28,7 @@ def define(linker: Linker, imports: Imports) -> None:
                 for resource, (number, drop) in resources.items():
                     imports.add_resource(instance, resource, number, drop)
                 for function, call in functions.items():
-                    imports.add(instance, function, call)
+                    imports.add(instance, function, call, blocking=(name, function) in MAY_WAIT)
         with root.add_instance(f"pie:inferlet/events@{VERSION}") as instance:
             imports.add(
                 instance,

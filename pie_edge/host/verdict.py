@@ -59,7 +59,8 @@ def _ran_out(guest: Guest) -> bool:
 
 def _memory(guest: Guest) -> str:
     return (
-        f"{guest.name} needs more than its {guest.limits.memory // 2**20} MiB of memory; raise the limit or hold less"
+        f"{guest.name} needs more than its {guest.limits.memory // 2**20} MiB of memory; hold less, or raise limits.memory in "
+        "the settings (PIE_EDGE_LIMITS_MEMORY)"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -101,13 +102,75 @@ def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(
 def test_a_component_that_cannot_be_compiled_is_refused(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "python.wasm").write_bytes(b"\0asm nonsense")
+    monkeypatch.setattr(compiled, "ensure_component", lambda cache_dir, progress: tmp_path / "python.wasm")
+    with pytest.raises(Unsupported, match="can't be compiled: .*; install pie-edge again"):
+        load(engine, tmp_path / "cache", [])
+
+
+@pytest.fixture
+def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Nothing is packaged, and building is quick: the folders it was done in."""
+    folders: list[Path] = []
+
+    def build(scratch: Path) -> bytes:
+        folders.append(scratch)
+        return bytes(wat2wasm("(component)"))
+
+    monkeypatch.setattr(language, "_DATA", tmp_path / "data")
+    monkeypatch.setattr(language, "build", build)
+    return folders
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0asm nonsense", b"\xa5" * 100])
+def test_a_damaged_component_is_built_again_at_once(tmp_path: Path, builds: list[Path], damage: bytes) -> None:
     cache = tmp_path / "cache"
-    cache.mkdir()
-    (cache / "python-x.wasm").write_bytes(b"\0asm nonsense")
-    monkeypatch.setattr(compiled, "ensure_component", lambda cache_dir, progress: cache / "python-x.wasm")
-    with pytest.raises(Unsupported, match="run again to build it anew"):
-        load(engine, cache, [])
-    assert list(cache.iterdir()) == []
+    file = language.ensure_component(cache)
+    assert language.ensure_component(cache) == file
+    assert len(builds) == 1
+    file.write_bytes(damage)
+    assert language.ensure_component(cache).read_bytes() == wat2wasm("(component)")
+    assert len(builds) == 2
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_it_is_built_where_it_is_kept_and_not_in_the_temporary_folder(
+    tmp_path: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    language.ensure_component(tmp_path / "cache")
+    assert builds[0].parent == tmp_path / "cache"
+    assert not builds[0].exists()
+
+
+def test_a_cache_without_room_or_rights_is_told_before_anything_is_built(
+    tmp_path: Path, builds: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(Unsupported, match="can't be kept in .*file: .*PIE_EDGE_CACHE"):
+        language.ensure_component(tmp_path / "file")
+    monkeypatch.setattr(language, "_ROOM", 1 << 62)
+    with pytest.raises(
+        Unsupported, match="building it takes .* MiB, and less is free; make room there, .*PIE_EDGE_CACHE"
+    ):
+        language.ensure_component(tmp_path / "cache")
+    assert builds == []
+
+
+def test_a_disk_that_fills_up_while_it_is_built_is_told_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = 'panicked: Os { code: 28, message: "No space left on device" }\nstack backtrace:\n 0: rust_begin_unwind'
+    failed = subprocess.CompletedProcess([], 101, "", said)
+    monkeypatch.setattr(language, "_DATA", tmp_path / "data")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(Unsupported, match="can't be kept in .*: No space left on device; make room there") as told:
+        language.ensure_component(tmp_path / "cache")
+    assert "backtrace" not in str(told.value)
+    assert list((tmp_path / "cache").iterdir()) == []
+    failed.stderr = "thread panicked at x.rs\nstack backtrace:\n 0: rust_begin_unwind"
+    with pytest.raises(Unsupported, match=r"componentize-py says:\nthread panicked at x.rs$"):
+        language.ensure_component(tmp_path / "cache")
 
 
 def test_without_the_tool_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,27 +180,14 @@ def test_without_the_tool_the_remedy_is_told(tmp_path: Path, monkeypatch: pytest
         language.ensure_component(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(language, "_DATA", tmp_path / "data")
-    monkeypatch.setattr(language, "build", lambda target: language.write_whole(target, b""))
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(Unsupported, match="PIE_EDGE_CACHE"):
-        language.ensure_component(tmp_path / "file")
-
-
-def test_the_packaged_component_is_used_only_if_it_is_of_these_sources(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_packaged_component_is_used_only_if_it_is_of_these_sources(tmp_path: Path, builds: list[Path]) -> None:
     data = tmp_path / "data"
-    built: list[Path] = []
     data.mkdir()
     (data / "python.wasm").write_bytes(b"")
-    monkeypatch.setattr(language, "_DATA", data)
-    monkeypatch.setattr(language, "build", built.append)
     for digest, used in ((language.source_digest(), True), ("of another day", False)):
         (data / "python.json").write_text(json.dumps({"digest": digest}))
         assert (language.ensure_component(tmp_path) == data / "python.wasm") is used
-    assert len(built) == 1
+    assert len(builds) == 1
     (data / "python.json").write_text("not JSON")
     assert language.ensure_component(tmp_path) != data / "python.wasm"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pie_edge import __version__
@@ -10,6 +12,8 @@ from pie_edge.host.guest import Guest, Turns
 from pie_edge.host.interfaces import DECODER, WORKING_SET, Interface
 from pie_edge.tokenizer import Detokenizer
 
+Tokens = list[int] | asyncio.Future[list[int]]
+_SHORT = 8192  # characters that are encoded in a few milliseconds
 _MOST_SPELLINGS = 4096
 _LONGEST_KEY = 256
 
@@ -41,12 +45,22 @@ def _facts(guest: Guest) -> tuple[Any, ...]:
     )
 
 
-def _encode(guest: Guest, text: str, special: bool) -> list[int]:
+def _encode(guest: Guest, text: str, special: bool) -> Tokens:
+    return _encoded(guest, text, lambda: guest.model.tokenizer.encode(text, special=special))
+
+
+def _encoded(guest: Guest, text: str, work: Callable[[], Sequence[int]]) -> Tokens:
+    """What ``work`` makes of ``text``; of a long one on another thread, since a million characters take a second in which no
+    other inferlet would have a turn."""
     if len(text) > guest.limits.message:
         raise ResourceError(
             f"{guest.name} encodes {len(text):,} characters at once, the most is {guest.limits.message:,}; encode it in parts"
         )
-    return guest.model.tokenizer.encode(text, special=special)
+    if len(text) <= _SHORT:
+        return list(work())
+    pending = asyncio.get_running_loop().run_in_executor(None, lambda: list(work()))
+    pending.add_done_callback(lambda _: guest.wake())
+    return pending
 
 
 def _decode(guest: Guest, tokens: list[int], special: bool, continued: bool) -> str:
@@ -73,9 +87,10 @@ def _turns(guest: Guest) -> Turns:
     return guest.model.turns
 
 
-def _turn(guest: Guest, role: str, text: str) -> list[int]:
+def _turn(guest: Guest, role: str, text: str) -> Tokens:
     turns = _turns(guest)
-    return list({"system": turns.system, "user": turns.user, "assistant": turns.assistant}[role](text))
+    of_role = {"system": turns.system, "user": turns.user, "assistant": turns.assistant}[role]
+    return _encoded(guest, text, lambda: of_role(text))
 
 
 def _checked_key(guest: Guest, key: str) -> str:
@@ -93,6 +108,8 @@ def _vocabulary(guest: Guest, first: int, count: int) -> tuple[list[int], bytes]
     return [len(one) for one in spelled], b"".join(spelled)
 
 
+MAY_WAIT = {("model", "encode"), ("chat", "turn")}
+"""Functions that may give back a future for their answer; their guest sleeps until it is there."""
 CORE: dict[str, Interface] = {
     "types": ({}, {}),
     "runtime": (

@@ -128,12 +128,7 @@ class Imports:
         address = address_of(arguments)
         values = [read(lift, context, address + SIZE * i) for i, lift in enumerate(signature.parameters)]
         assert self.current is not None, "a guest ran outside of Fiber.poll"
-        try:
-            return binding.function(self.current.guest, *values)
-        except PieError as error:
-            if not signature.fallible:
-                raise
-            return error
+        return _outcome(signature, lambda guest=self.current.guest: binding.function(guest, *values))
 
     def _on_call(self, number: int, context: Any, kind: Any, arguments: Any, _n: int, results: Any, _m: int) -> int:
         binding = self._bindings[number]
@@ -185,7 +180,7 @@ class Imports:
         signature = wait.binding.signature
         assert signature is not None
         try:
-            signature.answer(wait.context, wait.pending.result(), wait.results)
+            signature.answer(wait.context, _outcome(signature, wait.pending.result), wait.results)
         except BaseException as fault:
             wait.error[0] = self._fault(wait.binding, fault)
         return True
@@ -199,6 +194,16 @@ class Imports:
         if self.current is not None:
             self.current.fault = error
         return WasmtimeError(f"{binding.name}: {type(error).__name__}: {error}")._consume()
+
+
+def _outcome(signature: _Signature, get: Callable[[], Any]) -> Any:
+    """What a host function gives: a value, or the ``PieError`` that its WIT result has a place for."""
+    try:
+        return get()
+    except PieError as error:
+        if not signature.fallible:
+            raise
+        return error
 
 
 _FINALIZER = ctypes.CFUNCTYPE(None, c_void_p)

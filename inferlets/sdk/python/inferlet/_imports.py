@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import sys
 from collections.abc import Sequence
 from importlib.abc import InspectLoader, MetaPathFinder
@@ -10,8 +9,8 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import CodeType, ModuleType
 
-from inferlet import _program
 from inferlet._host import host
+from inferlet._source import compile_file
 
 
 class _Loader(InspectLoader):
@@ -26,9 +25,7 @@ class _Loader(InspectLoader):
         return self._path.endswith("__init__.py")
 
     def get_code(self, fullname: str) -> CodeType:
-        _program.files.add(self._path)
-        linecache.cache[self._path] = (len(self._text), None, self._text.splitlines(keepends=True), self._path)
-        return compile(self._text, self._path, "exec", dont_inherit=True)
+        return compile_file(self._path, self._text)
 
 
 class _Finder(MetaPathFinder):

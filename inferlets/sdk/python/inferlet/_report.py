@@ -53,7 +53,7 @@ def explain(error: BaseException) -> FailureError:
             error.add_note(
                 "An inferlet can import inferlet, the standard library, and the modules beside its main file."
             )
-        case MemoryError():
+        case MemoryError() if not error.args:  # with a reason it is the compiler's, of a source given to eval
             return FailureError("inferlet-memory", "out of memory", _users(error))
         case SystemExit():
             return FailureError(
@@ -67,8 +67,8 @@ def explain(error: BaseException) -> FailureError:
 
 def _one_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        place = f"{error.filename}, line {error.lineno}: " if error.filename else ""
-        return f"{place}{error.msg}"
+        line = "" if error.lineno is None else f", line {error.lineno}"
+        return f"{error.filename}{line}: {error.msg}" if error.filename else error.msg
     return traceback.format_exception_only(error)[0].strip()[:2000]
 
 

@@ -12,6 +12,7 @@ from inferlet._report import UnserialisableError
 _MOST = 16 * 2**20  # bytes of JSON
 _DEEPEST = 200
 _KEYS = (str, int, float, bool, type(None))
+_LARGEST = 10**4300  # the longest whole number that Python reads back without being asked to
 
 
 def dump(result: Any) -> str:
@@ -69,6 +70,8 @@ def _walk(value: Any, place: str, above: tuple[int, ...]) -> Iterator[tuple[str,
             yield from _walk(item, f"{place}[{index}]", (*above, id(value)))
     elif isinstance(value, float) and not math.isfinite(value):
         yield place, f"is {value}"
+    elif isinstance(value, int) and not -_LARGEST < value < _LARGEST:
+        yield place, "is a whole number of more than 4,300 digits"
     elif not isinstance(value, str | int | float | bool | None):
         kind = type(value)
         name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -7,17 +7,17 @@ import contextlib
 import gc
 import inspect
 import json
-import linecache
 import sys
 import traceback
 from collections.abc import Awaitable
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from inferlet import _imports, _program, _streams, runtime
 from inferlet._loop import Loop, StuckError
 from inferlet._report import DeadlockError, FailureError, InvalidProgramError, explain
 from inferlet._results import dump
+from inferlet._source import compile_file
 
 
 def run(path: str, text: str, input: str) -> str:
@@ -38,9 +38,7 @@ def run(path: str, text: str, input: str) -> str:
 
 
 def _load(path: str, text: str) -> ModuleType:
-    _program.files.add(path)
-    linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
-    code: CodeType = compile(text, path, "exec", dont_inherit=True)
+    code = compile_file(path, text)
     module = ModuleType("main")
     module.__file__ = path
     sys.modules["main"] = module

@@ -41,6 +41,10 @@ class WorkingSet:
 
     def geometry(self, start: int, end: int) -> Geometry:
         """Where the tokens of a pass go. Raises ContextOverflow where there is no room."""
+        if 0 <= start == end:
+            raise InvalidHandle(
+                f"geometry({start}, {end}) writes no token; a pass needs one at least: is the prompt empty?"
+            )
         if not 0 <= start < end:
             raise InvalidHandle(f"geometry({start}, {end}) writes no token; start must be 0 or more and before end")
         if end > self._capacity:
