@@ -25,6 +25,8 @@ PREFIX = "PIE_EDGE_"
 NOT_SETTINGS = {"PIE_EDGE_CONFIG", "PIE_EDGE_HOME", "PIE_EDGE_CACHE", "PIE_EDGE_DEBUG"}
 """Variables with our prefix that say where things lie or how much is told, and are no settings."""
 TEST_PREFIX = "PIE_EDGE_TEST_"
+MOST_MEMORY = 16 * 2**40
+"""More than any machine that this is for; a larger number is a slip."""
 
 
 def _setting(default: Any, kind: Kind, doc: str) -> Any:
@@ -64,12 +66,16 @@ class Settings:
         False, flag(), "Keep keys, values and activations in float32 instead of the device's best type."
     )
     memory: int = _setting(
-        0, size(0, 2**50), "Most that the backend may allocate in all; 0 is what the device has free."
+        0, size(0, MOST_MEMORY), "Most that the backend may allocate in all; 0 is what the device has free."
     )
-    kv_memory: int = _setting(0, size(0, 2**50), "Memory of the KV pages; 0 sizes it from the model and what is free.")
+    kv_memory: int = _setting(
+        0, size(0, MOST_MEMORY), "Memory of the KV pages; 0 sizes it from the model and what is free."
+    )
     page_size: int = _setting(16, one_of(8, 16, 32), "Tokens in a KV page.")
     park_memory: int = _setting(
-        2**30, size(0, 2**50), "Host memory for the KV pages of waiting inferlets; what it can't hold goes to disk."
+        2**30,
+        size(0, MOST_MEMORY),
+        "Host memory for the KV pages of waiting inferlets; what it can't hold goes to disk.",
     )
     top_k: int = _setting(256, whole(1, 4096), "Candidates in a next-token distribution.")
     speculation_depth: int = _setting(1, one_of(0, 1), "Passes prepared ahead of an inferlet; 0 is none.")

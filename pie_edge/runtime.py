@@ -160,6 +160,7 @@ async def _open_engine(
         )
         chosen = DeviceSettings(
             page_size=settings.page_size,
+            memory=settings.memory,
             kv_memory=settings.kv_memory,
             park_memory=settings.park_memory,
             speculation_depth=settings.speculation_depth,

@@ -51,10 +51,11 @@ class LinearMemory:
         self._lock = threading.Lock()
         self._allocator = Allocator(0, 0)
         self._regions: dict[int, Region] = {}
-        self.limit = 0
+        self.limit = self._heap = 0
 
     def open(self, heap: int, limit: int) -> None:
         """Allocate from ``heap`` on, ``limit`` bytes at most."""
+        self._heap = heap
         self.limit = min(limit, ADDRESSABLE - heap)
         self._allocator = Allocator(heap, heap + self.limit)
 
@@ -106,9 +107,10 @@ class LinearMemory:
             self.shared.grow((wanted - have) // PAGE)
 
     def _shortfall(self, nbytes: int, purpose: str) -> str:
+        most = " (its kernels address no more)" if self.limit >= ADDRESSABLE - self._heap else ""
         return (
-            f"{purpose} takes {_size(nbytes)}; the cpu backend has {_size(self.available)} left of {_size(self.limit)}. "
-            "Lower kv_memory in the configuration, close other models, or take a smaller model"
+            f"{purpose} takes {_size(nbytes)}; the cpu backend has {_size(self.available)} left of {_size(self.limit)}{most}. "
+            "Lower kv_memory in the configuration, or take a smaller model"
         )
 
 

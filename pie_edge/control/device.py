@@ -30,11 +30,13 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSettings:
-    """``kv_memory`` in bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
+    """``memory`` is what the backend was told it may have in all, 0 for all there is, told in errors alone; ``kv_memory`` in
+    bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
     ``shared_rows`` the most of prompts beside others' single tokens, until the pace knows what suits the device;
     ``park_memory`` is host memory for the pages of waiting inferlets; ``speculation_depth`` 0 turns run-ahead off."""
 
     page_size: int = 16
+    memory: int = 0
     kv_memory: int = 0
     rows: int = 512
     shared_rows: int = 128
@@ -62,11 +64,23 @@ def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: 
         raise OutOfMemory(
             f"{spec.architecture} needs {_mib(weights)} MiB for its weights and {_mib(pages * page + logit_rows * row)} MiB for "
             f"KV pages and logits; {backend.limits.device} has {_mib(backend.limits.memory)} MiB. "
-            "Lower kv_memory or raise memory in the configuration, or take a smaller model"
+            f"{_more_room(settings, backend.limits.memory)}"
         )
     entries = settings.sequences * 4 + 2 * -(-spec.context // settings.page_size)
     cache = Cache(pages, settings.page_size, dtype, logit_rows, token_slots=settings.sequences)
     return cache, Bucket(settings.rows, settings.sequences, logit_rows, entries)
+
+
+def _more_room(settings: DeviceSettings, memory: int) -> str:
+    """The remedies that can help: a setting that isn't in the way needs no changing."""
+    remedies = []
+    if settings.kv_memory:
+        remedies.append("lower kv_memory")
+    # A backend keeps a little of what it may have for itself. One that has much less than that has no more.
+    if settings.memory and memory >= settings.memory - settings.memory // 8:
+        remedies.append("raise memory")
+    settled = f"{' or '.join(remedies)} in the configuration, or " if remedies else ""
+    return f"{settled}take a smaller model, or a backend with more memory".capitalize()
 
 
 def _mib(nbytes: int) -> str:

@@ -472,13 +472,25 @@ def test_a_small_device_gets_fewer_pages_and_still_answers() -> None:
     run(test)
 
 
-def test_a_model_that_cannot_fit_is_refused_before_anything_is_allocated() -> None:
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"kv_memory": 1 << 20}, "Lower kv_memory in the configuration, or take a smaller model"),
+        ({"kv_memory": 0, "memory": 1024}, "Raise memory in the configuration, or take a smaller model"),
+        ({"kv_memory": 1 << 20, "memory": 1024}, "Lower kv_memory or raise memory in the configuration, or"),
+        ({"kv_memory": 0, "memory": 1 << 40}, "Take a smaller model, or a backend with more memory"),
+        ({"kv_memory": 0}, "Take a smaller model, or a backend with more memory"),
+    ],
+)
+def test_a_model_that_cannot_fit_is_refused_before_anything_is_allocated_with_what_would_help(
+    settings: dict[str, int], remedy: str
+) -> None:
     async def test() -> None:
         backend = ReferenceBackend(memory=1000)
         with pytest.raises(
-            OutOfMemory, match=r"needs 0\.1 MiB for its weights and .* NumPy reference has 0\.0 MiB\. Lower kv_memory"
+            OutOfMemory, match=r"needs 0\.1 MiB for its weights and .* NumPy reference has 0\.0 MiB\. " + remedy
         ):
-            await open_tiny(backend)
+            await open_tiny(backend, **settings)
         assert backend.used == 0
 
     run(test)

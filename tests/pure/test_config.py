@@ -62,6 +62,7 @@ def test_a_device_that_is_a_number_stays_text_in_the_environment(tmp_path: Path)
     [
         ("\npage_sise = 8\n", "line 2: page_sise is no setting of pie-edge; did you mean page_size?"),
         ("page_size = 12\n", "line 1: page_size is 12; it must be 8, 16 or 32"),
+        ('kv_memory = "1024 TiB"\n', 'kv_memory is "1024 TiB"; it must be a size such as "512 MiB", from 0 to 16 TiB'),
         ('# note\npage_size = "8"\n', 'line 2: page_size is "8"; it must be 8, 16 or 32'),
         ("page_size = 8.0\n", "line 1: page_size is 8.0; it must be 8, 16 or 32"),
         ("exact = 1\n", "line 1: exact is 1; it must be true or false"),
