@@ -13,7 +13,7 @@ STAGES = {
     "pie_edge.runtime:choose": "choose a backend",
     "pie_edge.runtime:open_checkpoint": "open the checkpoint",
     "pie_edge.runtime:registry.read": "check the model's shapes",
-    "pie_edge.runtime:_language": "tokenizer and chat template",
+    "pie_edge.runtime:open_text": "tokenizer and chat template",
     "pie_edge.runtime:open_backend": "open the backend",
     "pie_edge.control.device:load_weights": "load the weights",
     "pie_edge.control.device:Device.open": "device: caches, weights",

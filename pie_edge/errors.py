@@ -13,7 +13,8 @@
     ├── BackendError          a device can't be used
     │   ├── BackendUnavailable  not on this machine; the message says what would help
     │   ├── OutOfMemory       an allocation didn't fit
-    │   └── DeviceLost        the device went away in the middle of work
+    │   ├── DeviceLost        the device went away in the middle of work
+    │   └── NotFinite         a pass gave NaN or infinity where logits should be
     ├── ResourceError         an inferlet asked for what it can't have
     │   ├── InvalidHandle     an id the inferlet doesn't own, or a value out of range
     │   ├── OutOfPages        the KV pool is exhausted
@@ -96,6 +97,10 @@ class OutOfMemory(BackendError):
 
 class DeviceLost(BackendError):
     code = "device-lost"
+
+
+class NotFinite(BackendError):
+    code = "not-finite"
 
 
 class ResourceError(PieError):

@@ -15,7 +15,7 @@ from pie_edge.control.pages import PagePool, WorkingSet
 from pie_edge.control.queue import HostTensor, Queues, Work
 from pie_edge.control.residency import Residency
 from pie_edge.control.space import Request, Space
-from pie_edge.errors import BackendError, PieError
+from pie_edge.errors import BackendError, NotFinite, PieError
 from pie_edge.sampling import Epilogue
 
 Results = tuple[HostTensor, ...]
@@ -148,13 +148,17 @@ class Calls:
         """The step came to nothing: its calls fail."""
         for work in (part.work for part in step.slices):
             work.flying -= 1
-            if work.context is not None:
-                work.context.plain = False
-            if not work.confirmed and work.context is not None:
-                self.ahead.drop(work.context)
-                self.unwanted(work)
-            else:
-                self.fail(work, error)
+            self.refuse(work, error)
+
+    def refuse(self, work: Work, error: Exception) -> None:
+        """A pass came to nothing: whoever asked for it hears of it, and its context is no example for others."""
+        if work.context is not None:
+            work.context.plain = False
+        if not work.confirmed and work.context is not None:
+            self.ahead.drop(work.context)
+            self.unwanted(work)
+        else:
+            self.fail(work, error)
 
     def fail_all(self, error: Exception) -> None:
         """Nothing on the device counts any more."""
@@ -219,6 +223,15 @@ def _refuse(work: Work, error: PieError) -> None:
     if not work.future.done():
         work.future.set_exception(error)
         work.future.exception()  # a caller that has gone doesn't make asyncio complain
+
+
+def not_finite(work: Work, model: str) -> NotFinite:
+    """The error of a pass whose logits are no numbers."""
+    last = work.placement.positions[work.rows[-1]] if work.rows else len(work.tokens) - 1
+    return NotFinite(
+        f"{model} computed NaN or infinity for {work.space.name}'s token at position {last}: its weights are damaged, or its "
+        "numbers overflow on this device; import the model again, or try `--backend cpu` and the setting exact"
+    )
 
 
 def told(error: Exception) -> PieError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,14 +93,14 @@ class Flight:
     """A step on the device."""
 
     batch: Batch
-    reading: asyncio.Task[list[tuple[HostTensor, ...]]]
+    reading: asyncio.Task[list[tuple[HostTensor, ...] | None]]
 
     @property
     def done(self) -> bool:
         return self.reading.done()
 
-    def results(self) -> list[tuple[HostTensor, ...]]:
-        """Of its readouts, in their order. Raises DeviceLost or another BackendError."""
+    def results(self) -> list[tuple[HostTensor, ...] | None]:
+        """Of its readouts, in their order; None where the logits are no numbers. Raises DeviceLost or another BackendError."""
         return self.reading.result()
 
 
@@ -161,19 +162,38 @@ class Device:
         layout, executable = await self._model(bucket_for(step.inputs.counts, self.limit))
         runs = [(group, await self._epilogue(group)) for group in groups]
         ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
+        # Before the epilogues: it is there when they are, and costs no wait of its own.
+        samples = self._sample_logits(step.readouts)
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
-        return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, tickets, landed)))
+        return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed)))
+
+    def _sample_logits(self, readouts: Sequence[Readout]) -> Ticket | None:
+        """Start reading one logit of each readout's last row. A hidden state that is no number makes every logit of its row one,
+        and a context with such a token all rows after it: what a damaged weight or an overflow does shows here."""
+        if not readouts:
+            return None
+        logits, row = self._buffers["logits"], 4 * self._spec.vocabulary
+        return self._backend.download([(logits, (one.first + one.count - 1) * row, 4) for one in readouts])
 
     async def _read(
-        self, step: Batch, ticket: Ticket, tickets: Sequence[tuple[Group, Ticket]], landed: Callable[[], None]
-    ) -> list[tuple[HostTensor, ...]]:
+        self,
+        step: Batch,
+        ticket: Ticket,
+        samples: Ticket | None,
+        tickets: Sequence[tuple[Group, Ticket]],
+        landed: Callable[[], None],
+    ) -> list[tuple[HostTensor, ...] | None]:
         try:
             if not tickets:
                 await self._backend.read(ticket)
+            sampled = {} if samples is None else await self._backend.read(samples)
             results: dict[Readout, tuple[HostTensor, ...]] = {}
             for group, pending in tickets:
                 results |= group.split(await self._backend.read(pending))
-            return [results.get(readout, ()) for readout in step.readouts]
+            return [
+                results.get(readout, ()) if _finite(sampled[str(index)]) else None
+                for index, readout in enumerate(step.readouts)
+            ]
         finally:
             # From here and not from the task's callback: that would be a turn of the loop later.
             landed()
@@ -241,6 +261,10 @@ class Device:
             program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, slots)
             self._epilogues[key] = await self._backend.compile(program, self._buffers)
         return self._epilogues[key]
+
+
+def _finite(logit: memoryview) -> bool:
+    return math.isfinite(logit.cast("B").cast("f")[0])
 
 
 async def load_weights(

@@ -15,7 +15,7 @@ from typing import Any
 
 from pie_edge.backend import Backend
 from pie_edge.control import batch, snapshot
-from pie_edge.control.calls import Calls
+from pie_edge.control.calls import Calls, not_finite
 from pie_edge.control.contents import Contents
 from pie_edge.control.device import Device, DeviceSettings, Flight
 from pie_edge.control.dispatch import Dispatch
@@ -274,7 +274,11 @@ class Engine:
                 self.prefixes.insert(part.work.context)
         self._dispatch.answered(step, self.calls.foreseen, time.perf_counter())
         for readout, tensors in zip(step.readouts, results, strict=True):
-            self.calls.deliver(readout.part.work, tensors)
+            work = readout.part.work
+            if tensors is None:
+                self.calls.refuse(work, not_finite(work, self.facts.name))
+            else:
+                self.calls.deliver(work, tensors)
 
     def _crash(self, step: batch.Batch, error: Exception) -> None:
         """The step came to nothing: its calls fail, and what they wrote is not to be trusted."""

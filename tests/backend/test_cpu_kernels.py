@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
@@ -25,3 +26,20 @@ def test_a_kernel_agrees_with_the_reference(backend: CpuBackend, name: str) -> N
     found = asyncio.run(run_case(backend, case))
     for output, expected in case.expected().items():
         assert_close(found[output], expected, case)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 3, 17, 31, 127])
+@pytest.mark.parametrize("kind", ["affine4g32-f16-min", "affine8g16-f32-z128", "bf16"])
+def test_a_value_that_is_no_number_makes_its_row_none_and_leaves_the_others(
+    backend: CpuBackend, kind: str, place: int, value: float
+) -> None:
+    for rows, bad in ((2, 1), (7, 4)):
+        case = cases.build(f"linear {kind} {rows} rows")
+        case.states["x"][bad, place] = value
+        [found] = asyncio.run(run_case(backend, case)).values()
+        clean = cases.build(f"linear {kind} {rows} rows")
+        [expected] = asyncio.run(run_case(backend, clean)).values()
+        assert not np.isfinite(found[bad]).any()
+        others = [row for row in range(rows) if row != bad]
+        assert np.array_equal(found[others], expected[others])

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pie_edge.backend import Backend
@@ -19,10 +20,12 @@ from pie_edge.errors import (
     EpilogueError,
     InferletCancelled,
     InvalidHandle,
+    NotFinite,
     OutOfMemory,
     OutOfPages,
 )
 from pie_edge.model import llama
+from tests.support import tiny
 from tests.support.oracle_run import Loaded, log_probabilities
 from tests.support.reference_backend import ReferenceBackend
 from tests.support.remembering_backend import RememberingBackend, answer
@@ -442,6 +445,62 @@ def test_a_cancelled_future_is_skipped_and_the_next_call_runs() -> None:
             doomed = space.submit(ForwardCall(context, (9,), 0, 1, (0,), ARGMAX))
             doomed.cancel()
             assert [await next_token(space, context, [1, 2], 0)] == expected([1, 2], 1)
+
+    run(test)
+
+
+async def until_refused(engine: Engine, space: Space, context: int, token: int, seen: int) -> None:
+    """Decodes until a pass is refused, with keys and values that are no numbers after the fourth."""
+    for count in range(1, 20):
+        token = await next_token(space, context, [token], seen)
+        seen += 1
+        if count == 4:
+            poison(engine, space)
+    raise AssertionError("no pass was refused")
+
+
+def poison(engine: Engine, space: Space) -> None:
+    """The keys and values of its context become NaN, as those of an overflow would be."""
+    [context] = space.contexts()
+    device = engine._device
+    for entry in context.entries:
+        if entry.page is not None:
+            device.load(entry.page, b"\xff" * sum(size for _, size in device._paged))
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_logits_that_are_no_numbers_are_an_error_of_the_pass_they_are_of(depth: int) -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend(), speculation_depth=depth) as engine:
+            bad, good = engine.open_space("bad", 0), engine.open_space("good", 0)
+            context = bad.create_working_set(64)
+            await next_token(bad, context, [3, 1, 4], 0)
+            refused, answer = await asyncio.gather(
+                until_refused(engine, bad, context, 5, 3), greedy(good, [9, 2, 6], 12), return_exceptions=True
+            )
+            assert type(refused) is NotFinite
+            assert "tiny computed NaN or infinity for bad's token at position" in refused.message
+            assert answer == expected([9, 2, 6], 12)
+            assert await greedy(bad, [9, 2, 6], 3) == expected([9, 2, 6], 3)
+            for space in (bad, good):
+                space.close()
+            await asyncio.sleep(0.05)
+            assert nothing_held(engine)
+
+    run(test)
+
+
+def test_a_model_of_damaged_weights_says_so_at_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = random_weights()
+    damaged["norm"][3] = np.nan
+    monkeypatch.setattr(tiny, "random_weights", lambda: damaged)
+
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("first", 0)
+            for _ in range(2):
+                with pytest.raises(NotFinite, match="position 2: its weights are damaged.*import the model again"):
+                    await greedy(space, [1, 2, 3], 4)
 
     run(test)
 

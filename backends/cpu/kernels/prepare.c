@@ -9,11 +9,16 @@ struct prepare {
   u32 columns, group;
 };
 
-/* The codes of a group: `q` 16 or 32 of them. Returns their scale. */
+/* The codes of a group: `q` 16 or 32 of them. Returns their scale, which is NaN if a value is NaN or infinite: codes can't say
+ * so, and the products must. */
 INLINE float quantise_group(const float *x, u32 group, i16 *q, i32 *sum) {
-  vec largest = ZERO;
-  for (u32 i = 0; i < group; i += 4) largest = larger(largest, wasm_f32x4_abs(wasm_v128_load(x + i)));
-  float most = max_lanes(largest);
+  vec largest = ZERO, nothing = ZERO;
+  for (u32 i = 0; i < group; i += 4) {
+    vec v = wasm_v128_load(x + i);
+    largest = larger(largest, wasm_f32x4_abs(v));
+    nothing = wasm_f32x4_add(nothing, wasm_f32x4_mul(v, ZERO));
+  }
+  float most = max_lanes(wasm_f32x4_add(largest, nothing));
   vec inverse = wasm_f32x4_splat(most > 0x1p-100f ? 32767.0f / most : 0.0f), total = ZERO;
   for (u32 i = 0; i < group; i += 8) {
     vec a = wasm_f32x4_nearest(wasm_f32x4_mul(wasm_v128_load(x + i), inverse));

@@ -9,7 +9,8 @@ PieError
 │   └── TemplateError     the model has no chat template, or it refuses the conversation
 ├── BackendError          the device failed
 │   ├── OutOfMemory
-│   └── DeviceLost        the device went away in the middle of work
+│   ├── DeviceLost        the device went away in the middle of work
+│   └── NotFinite         the model computed NaN or infinity
 ├── ResourceError         something that this inferlet can't have
 │   ├── InvalidHandle     a working set that is gone, or a value out of range
 │   ├── OutOfPages        the KV pool is exhausted
@@ -69,6 +70,10 @@ class OutOfMemory(BackendError):
 
 class DeviceLost(BackendError):
     code = "device-lost"
+
+
+class NotFinite(BackendError):
+    code = "not-finite"
 
 
 class ResourceError(PieError):
