@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from ctypes import c_void_p
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from wasmtime import WasmtimeError
@@ -128,7 +129,7 @@ class Imports:
         address = address_of(arguments)
         values = [read(lift, context, address + SIZE * i) for i, lift in enumerate(signature.parameters)]
         assert self.current is not None, "a guest ran outside of Fiber.poll"
-        return _outcome(signature, lambda guest=self.current.guest: binding.function(guest, *values))
+        return _outcome(signature, partial(binding.function, self.current.guest, *values))
 
     def _on_call(self, number: int, context: Any, kind: Any, arguments: Any, _n: int, results: Any, _m: int) -> int:
         binding = self._bindings[number]
