@@ -40,6 +40,7 @@ async def open_engine(
         except BaseException:
             await device.close()
             raise
+        checkpoint.release()
         try:
             yield Opened(engine, device)
         finally:

@@ -110,6 +110,7 @@ async def open_runtime(
             raise
         try:
             tokenizer, turns = await language
+            checkpoint.release()
             host = await Host.open(
                 engine,
                 tokenizer,

@@ -75,6 +75,11 @@ class Checkpoint:
                 f"{self.path} has no tokenizer.json beside it; add the file, or import a GGUF, which carries one"
             )
 
+    def release(self) -> None:
+        """The weights are on the device: their file's pages need no memory any more."""
+        for source in self.sources:
+            source.release()
+
     def close(self) -> None:
         """Let go of the files. Views that somebody still holds stay valid."""
         for source in self.sources:

@@ -41,6 +41,11 @@ class Source:
             )
         return memoryview(self.data)[offset : offset + length]
 
+    def release(self) -> None:
+        """Let the system have back what was read: it comes from the file again for whoever looks. Views stay valid."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.data.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         # A BufferError means that somebody still holds a view: the mapping is freed with the last of them.
         with contextlib.suppress(BufferError):

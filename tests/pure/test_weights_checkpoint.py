@@ -106,3 +106,28 @@ def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.gguf")
     with pytest.raises(BadCheckpoint, match="not a regular file"):
         open_checkpoint(tmp_path / "model.gguf")
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's account of mappings")
+def test_released_weights_take_no_memory_and_are_there_when_they_are_asked_for(tmp_path: Path) -> None:
+    size = 4 << 20
+    header = {"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}
+    path = write(tmp_path / "m.safetensors", safetensors_bytes(header, bytes(range(256)) * (size // 256)))
+    with open_checkpoint(path) as checkpoint:
+        view = checkpoint.tensors["w"].span.view()
+        content = bytes(view)
+        assert resident(path) >= size
+        checkpoint.release()
+        assert resident(path) == 0
+        assert view == content
+        del view
+
+
+def resident(path: Path) -> int:
+    """Bytes of a mapped file that are in this process's memory."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    for line in lines:
+        if line.endswith(str(path)):
+            found = next(line for line in lines if line.startswith("Rss:"))
+            return int(found.split()[1]) * 1024
+    raise AssertionError(f"{path} is not mapped")
