@@ -92,14 +92,15 @@ def exists(path: Path) -> bool:
 
 
 def sizes_below(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Files below ``folder`` with their sizes; one that vanishes meanwhile is left out."""
-    for path in folder.rglob("*"):
-        try:
-            found = path.stat()
-        except OSError:
-            continue
-        if stat.S_ISREG(found.st_mode):
-            yield path, found.st_size
+    """Files below ``folder`` with their sizes; files and folders that vanish meanwhile are left out."""
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            try:
+                found = path.stat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                yield path, found.st_size
 
 
 def check_name(name: str) -> str:

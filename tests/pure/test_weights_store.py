@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -250,6 +251,19 @@ def test_a_store_that_is_a_file_says_so(model: Path, home: Path) -> None:
     write(home, b"")
     with pytest.raises(ModelError, match=r"could not be stored: .*PIE_EDGE_HOME"):
         hub.import_model(model, "m")
+
+
+def test_sizes_are_told_while_folders_come_and_go(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "x", b"12345")
+    seen = []
+    for path, size in store.sizes_below(tmp_path):
+        seen.append((path.name, size))
+        for other in ("a", "b", "c"):
+            if path.parent.name != other:
+                shutil.rmtree(tmp_path / other, ignore_errors=True)
+    assert seen == [("x", 5)]
 
 
 def test_finding_a_model_imports_nothing_heavy() -> None:
