@@ -26,6 +26,12 @@ STAGES = {
     "pie_edge.control.device:Device._read": "steps, all of them",
 }
 """What is traced, and what the breakdown calls it."""
+VULKAN_STAGES = {
+    "pie_edge.backends.vulkan.selftest:check": "run the self-test",
+    "pie_edge.backends.vulkan.pipelines:Pipelines.prepare": "create pipelines",
+    "pie_edge.backends.vulkan.compiler:Compiler.compile": "lower, bind and record a Program",
+    "pie_edge.backends.vulkan.waiting:Waiter.wait": "wait for a step; a software device compiles in its first ones",
+}
 
 
 def main() -> None:
@@ -38,7 +44,7 @@ def main() -> None:
     tracer.note("import the command line", started, imported)
     importlib.import_module("pie_edge.runtime")
     tracer.note("import the runtime", imported, time.perf_counter())
-    tracer.wrap(STAGES)
+    tracer.wrap(STAGES | VULKAN_STAGES if "vulkan" in words else STAGES)
     try:
         app.start(words)
     except SystemExit as end:
