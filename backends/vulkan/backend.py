@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.backend import BytesLike, Limits, WeightSource
-from pie_edge.backends.vulkan import selftest
+from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.compiler import Compiler
 from pie_edge.backends.vulkan.device import Facts, open_gpu
 from pie_edge.backends.vulkan.download import Download
@@ -84,6 +84,8 @@ class Options:
     max_binding: int = 0
     self_test: bool = False
     """Run every kernel once, unless they passed here before."""
+    tune: bool = False
+    """Measure the variants of the hot kernels, briefly, unless that was done here before."""
 
 
 class Live:
@@ -96,13 +98,13 @@ class Live:
             gpu = replace(gpu, facts=replace(gpu.facts, max_binding=min(options.max_binding, gpu.facts.max_binding)))
         facts = gpu.facts
         memory = min(options.memory or facts.memory, facts.memory)
-        tuning = options.tuning or default_tuning(facts)
         self.facts: Facts = facts
         self.session = Session(gpu, memory, options.cache_dir)
-        self.loader = Loader(self.session, tuning.interleaved, facts.max_binding)
-        self.compiler = Compiler(self.session, self.loader, tuning, facts.max_binding)
+        self.tuning: Tuning = options.tuning or self._tuned(options)
+        self.loader = Loader(self.session, self.tuning.interleaved, facts.max_binding)
+        self.compiler = Compiler(self.session, self.loader, self.tuning, facts.max_binding)
         self.waiter = Waiter(self.session.timeline)
-        self._passed = Passed(gpu.facts, tuning, options.exact, options.cache_dir)
+        self._passed = Passed(gpu.facts, self.tuning, options.exact, options.cache_dir)
         if options.self_test and not self._passed.before():
             try:
                 selftest.check(facts.name, facts.driver, not options.exact, self._examine)
@@ -110,6 +112,16 @@ class Live:
                 self.close()
                 raise
             self._passed.remember()
+
+    def _tuned(self, options: Options) -> Tuning:
+        """What was measured on this device before or, for a first load, in a second or two now. Software is not measured
+        unless it is asked for: its defaults were, and its compiler takes longer than what there is to win."""
+        found = tune.remembered(self.facts, options.cache_dir)
+        default = found or default_tuning(self.facts)
+        if found is None and options.tune and options.cache_dir is not None and not self.facts.software:
+            default = tune.tune(self.session, default, tune.SHORT_SECONDS)
+            tune.remember(self.facts, options.cache_dir, default)
+        return default
 
     def _examine(self, exam: selftest.Examination) -> Mapping[str, memoryview]:
         states = {}
@@ -144,12 +156,19 @@ class Live:
 
 
 async def open_vulkan(
-    device: str = "", *, threads: int = 0, memory: int = 0, exact: bool = False, cache_dir: Path | None = None
+    device: str = "",
+    *,
+    threads: int = 0,
+    memory: int = 0,
+    exact: bool = False,
+    cache_dir: Path | None = None,
+    tune: bool = True,
 ) -> VulkanBackend:
-    """Open a device by its name. ``threads`` is the driver's own affair. Raises BackendUnavailable."""
+    """Open a device by its name. ``threads`` is the driver's own affair. Pipelines, variants and the self-test's result are
+    kept in ``cache_dir``; ``tune`` lets a first load measure variants. Raises BackendUnavailable."""
     if memory < 0:
         raise UsageError(f"the Vulkan backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True)
+    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune)
     return VulkanBackend(options, await asyncio.to_thread(Live, options))
 
 

@@ -45,6 +45,8 @@ class Facts:
     subgroup_arithmetic: bool
     preserves_special: bool
     """A shader may ask that infinities, NaNs and signed zeros of float32 are kept."""
+    texels: int
+    """The most of a buffer that is bound as texels."""
     timestamp_period: float
     """Nanoseconds a tick; 0 where the queue has no timestamps."""
     heaps: tuple[tuple[int, bool], ...]
@@ -184,6 +186,7 @@ def _facts(
         subgroup=subgroup.subgroupSize if arithmetic else 0,
         subgroup_arithmetic=arithmetic,
         preserves_special=controls is not None and bool(controls.shaderSignedZeroInfNanPreserveFloat32),
+        texels=limits.maxTexelBufferElements,
         timestamp_period=limits.timestampPeriod if timestamps else 0.0,
         heaps=() if memory is None else _heaps(memory),
         float16=bool(narrow and narrow.shaderFloat16),

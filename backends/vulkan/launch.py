@@ -10,7 +10,7 @@ import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 from functools import cached_property
 
 from pie_edge.backends.vulkan.memory import Region
@@ -63,12 +63,24 @@ class Access(Flag):
     BOTH = READ | WRITE
 
 
+class Texels(Enum):
+    """How a kernel reads a region as texels, by the number of the format."""
+
+    WORDS = 98
+    """One 32-bit word."""
+    FOURS = 107
+    """Four words."""
+    FLOATS = 109
+    """Four floats."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A storage buffer of a launch. What the kernel does to it decides where barriers are."""
+    """A storage buffer of a launch, or a buffer of texels. What the kernel does to it decides where barriers are."""
 
     region: Region
     access: Access = Access.READ
+    texels: Texels | None = None
 
 
 @dataclass(frozen=True, slots=True)

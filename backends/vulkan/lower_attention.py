@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Module, words
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Module, Texels, words
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
@@ -64,8 +64,8 @@ class _Shape:
     def sharing(self) -> int:
         return self.heads // self.kv_heads
 
-    def shader(self, kind: str, suffix: str = "") -> Module:
-        return shader(f"{kind}_{'f16' if self.halves else 'f32'}{suffix}")
+    def shader(self, kind: str, texels: bool, suffix: str = "") -> Module:
+        return shader(f"{kind}_{'f16' if self.halves else 'f32'}{'_texels' if texels else ''}{suffix}")
 
 
 def _by_row(c: Lowering, op: Op, shape: _Shape) -> Launch:
@@ -76,9 +76,10 @@ def _by_row(c: Lowering, op: Op, shape: _Shape) -> Launch:
         *(op.number("scale"), op.number("softcap"), _masked(op)),
     )
     step, fields = _step(c, op, split=0, singles=False)
-    bindings = (*_operands(c, op, step), c.write(op.outputs[0]))
+    texels = _reads_texels(c, op)
+    bindings = (*_operands(c, op, step, texels), c.write(op.outputs[0]))
     grid = (Count("rows", divisor=local), shape.heads // together, 1)
-    return Launch(Kernel(shape.shader("attention_rows"), constants), bindings, grid, fields)
+    return Launch(Kernel(shape.shader("attention_rows", texels), constants), bindings, grid, fields)
 
 
 def _attend(c: Lowering, op: Op, shape: _Shape, variant: AttentionVariant, singles: bool) -> Launch:
@@ -90,13 +91,20 @@ def _attend(c: Lowering, op: Op, shape: _Shape, variant: AttentionVariant, singl
     )
     step, fields = _step(c, op, split, singles)
     partial = _scratch(c) if singles else c.place[op.outputs[0]]
-    bindings = (*_operands(c, op, step), c.write(op.outputs[0]), Binding(partial, Access.WRITE))
+    texels = _reads_texels(c, op)
+    bindings = (*_operands(c, op, step, texels), c.write(op.outputs[0]), Binding(partial, Access.WRITE))
     grid = (Count("rows", divisor=variant.rows), shape.kv_heads, _splits(c, shape, split) if singles else 1)
-    return Launch(Kernel(shape.shader("attention", c.subgroups), constants), bindings, grid, fields)
+    return Launch(Kernel(shape.shader("attention", texels, c.subgroups), constants), bindings, grid, fields)
 
 
-def _operands(c: Lowering, op: Op, step: Region) -> tuple[Binding, ...]:
-    return (*(c.read(name) for name in op.inputs[:4]), Binding(step))
+def _reads_texels(c: Lowering, op: Op) -> bool:
+    return c.as_texels(*(c.place[name] for name in op.inputs[:3]))
+
+
+def _operands(c: Lowering, op: Op, step: Region, texels: bool) -> tuple[Binding, ...]:
+    kinds = (Texels.FLOATS, Texels.FOURS, Texels.FOURS) if texels else (None, None, None)
+    read = (Binding(c.place[name], texels=kind) for name, kind in zip(op.inputs, kinds, strict=False))
+    return (*read, c.read(op.inputs[3]), Binding(step))
 
 
 def _scratch(c: Lowering) -> Region:

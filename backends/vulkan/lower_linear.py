@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, words
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.backends.vulkan.tuning import LinearVariant
-from pie_edge.backends.vulkan.weights import BLOCK, Matrix, Packing, Part, Vector, Weight
+from pie_edge.backends.vulkan.weights import Matrix, Packing, Part, Vector, Weight
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
 
@@ -121,23 +121,28 @@ def _launch(
     push += words(0, 0, 0, groups, 0.0) * (_MATRICES - len(uses))
     step, counter = c.counter(x)
     width = matrix.shape[0] if len(uses) == 1 else 0
-    push += words(packing.columns, width, uses[0][1].first, first, count, counter)
+    push += words(width, uses[0][1].first, first, count, counter)
     rows = c.read(x).region
     given = rows.part(first * packing.columns * 4, min(count * packing.columns * 4, rows.nbytes))
     padded = [*outputs, *[outputs[0]] * (_MATRICES - len(outputs))]
-    bindings = (Binding(span), Binding(span), Binding(given), Binding(bias or span), *padded, Binding(step or span))
+    as_texels = not variant.tile and c.as_texels(span, given)
+    codes, scales, floats = (Texels.FOURS, Texels.WORDS, Texels.FLOATS) if as_texels else (None, None, None)
+    operands = Binding(span, texels=codes), Binding(span, texels=scales), Binding(given, texels=floats)
+    bindings = (*operands, Binding(bias or span), *padded, Binding(step or span))
     grid = (min(groups, 65535), -(-groups // 65535), _windowed(c.rows_of(x), first, count, per))
-    return Launch(_kernel(packing, variant, row_groups, per, act, bias is not None), bindings, grid, push)
+    constants = (row_groups, per, packing.columns, act, bias is not None, packing.group, packing.scales)
+    return Launch(_kernel(packing, variant, constants, "_texels" if as_texels else ""), bindings, grid, push)
 
 
-def _kernel(packing: Packing, variant: LinearVariant, row_groups: int, tokens: int, act: int, bias: bool) -> Kernel:
-    lanes, ragged = packing.interleaved, packing.columns % BLOCK != 0
-    rest = (ragged, act, bias, packing.group, packing.scales)
+def _kernel(packing: Packing, variant: LinearVariant, constants: tuple[int, ...], suffix: str) -> Kernel:
+    """``constants`` are the row groups and tokens of a workgroup, and what both kinds of kernels are told after them."""
+    lanes, (row_groups, tokens, *rest) = packing.interleaved, constants
     if variant.tile:
         rows = row_groups * lanes
         return Kernel(shader(f"linear_tile_{packing.format}"), (rows // 4 * tokens // 4, lanes, rows, tokens, *rest))
-    constants = (lanes * variant.splits, lanes, variant.splits, row_groups, tokens, *rest)
-    return Kernel(shader(f"linear_{packing.format}"), constants)
+    return Kernel(
+        shader(f"linear_{packing.format}{suffix}"), (lanes * variant.splits, lanes, variant.splits, *constants)
+    )
 
 
 def _windowed(rows: Extent, first: int, count: int, per: int) -> Extent:

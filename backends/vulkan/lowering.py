@@ -59,6 +59,10 @@ class Lowering:
         """The end of the name of shaders that have a variant with subgroup operations."""
         return "_subgroups" if self.tuning.subgroups else ""
 
+    def as_texels(self, *regions: Region) -> bool:
+        """Whether kernels read these as texels: the device sees so much of a buffer, in words, the smallest of texels."""
+        return self.tuning.texels and all(region.nbytes // 4 <= self.facts.texels for region in regions)
+
     @cached_property
     def _counted(self) -> dict[str, str]:
         """Values whose true rows are counted, and by which count."""

@@ -10,8 +10,8 @@ from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.errors import BackendError, OutOfMemory
 
 _DEVICE_LOCAL, _VISIBLE, _COHERENT, _CACHED = 1, 2, 4, 8
-_USAGE = 0x1 | 0x2 | 0x20 | 0x100 | 0x4 | 0x10
-"""Transfer source and target, storage, indirect."""
+_USAGE = 0x1 | 0x2 | 0x20 | 0x100 | 0x4
+"""Transfer source and target, storage, indirect, texels."""
 
 
 class Kind(Enum):

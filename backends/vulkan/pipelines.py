@@ -15,7 +15,7 @@ from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.backends.vulkan.launch import Kernel, Launch, Module
 
-_STORAGE_BUFFER = 7
+TEXEL_BUFFER, STORAGE_BUFFER = 4, 7
 _COMPUTE_STAGE = 0x20
 
 
@@ -24,12 +24,10 @@ class Pipeline:
     handle: Handle
     layout: Handle
     set_layout: Handle
-    bindings: int
-    push: int
 
 
-Layout = tuple[int, int]
-"""Storage buffers and bytes of push constants."""
+Layout = tuple[tuple[bool, ...], int]
+"""Of each binding whether it is a buffer of texels, and bytes of push constants."""
 
 
 class Pipelines:
@@ -123,12 +121,15 @@ class Pipelines:
 
     def _layout(self, layout: Layout) -> tuple[Handle, Handle]:
         if layout not in self._layouts:
-            buffers, push = layout
+            kinds, push = layout
             bindings = [
                 vk.VkDescriptorSetLayoutBinding(
-                    binding=i, descriptorType=_STORAGE_BUFFER, descriptorCount=1, stageFlags=_COMPUTE_STAGE
+                    binding=i,
+                    descriptorType=TEXEL_BUFFER if texels else STORAGE_BUFFER,
+                    descriptorCount=1,
+                    stageFlags=_COMPUTE_STAGE,
                 )
-                for i in range(buffers)
+                for i, texels in enumerate(kinds)
             ]
             info = vk.VkDescriptorSetLayoutCreateInfo(pBindings=bindings)
             made = make(
@@ -179,11 +180,11 @@ class Pipelines:
             info,
             ffi.NULL,
         )
-        return Pipeline(handle, pipeline_layout, set_layout, *layout)
+        return Pipeline(handle, pipeline_layout, set_layout)
 
 
 def _layout(launch: Launch) -> Layout:
-    return len(launch.bindings), len(launch.push)
+    return tuple(binding.texels is not None for binding in launch.bindings), len(launch.push)
 
 
 def _file_name(gpu: Gpu) -> str:

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 
 from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
-from pie_edge.backends.vulkan.launch import Access, Launch
+from pie_edge.backends.vulkan.launch import Access, Binding, Launch
 from pie_edge.backends.vulkan.memory import Region
-from pie_edge.backends.vulkan.pipelines import Pipeline, Pipelines
+from pie_edge.backends.vulkan.pipelines import STORAGE_BUFFER, TEXEL_BUFFER, Pipeline, Pipelines
 from pie_edge.errors import BackendError
 
 _COMPUTE = 1
 """The bind point."""
 _COMPUTE_STAGE = 0x20
-_STORAGE_BUFFER = 7
 _DRAW_INDIRECT, _COMPUTE_SHADER, _TRANSFER, _HOST = 0x2, 0x800, 0x1000, 0x4000
 _INDIRECT_READ, _SHADER_READ, _SHADER_WRITE = 0x1, 0x20, 0x40
 _TRANSFER_READ, _TRANSFER_WRITE, _HOST_READ = 0x800, 0x1000, 0x2000
@@ -40,6 +39,7 @@ class BoundLaunches:
             _check(gpu, launch)
         pipelines.prepare(launches)
         made = [pipelines.of(launch) for launch in launches]
+        self._views: list[Handle] = []
         self._pool = _descriptor_pool(gpu, launches) if launches else None
         sets = [self._describe(launch, pipeline) for launch, pipeline in zip(launches, made, strict=True)]
         self.items = tuple(Bound(*item) for item in zip(launches, made, sets, strict=True))
@@ -47,6 +47,8 @@ class BoundLaunches:
     def close(self) -> None:
         if self._pool is not None:
             lib.vkDestroyDescriptorPool(self._gpu.device, self._pool, ffi.NULL)
+        for view in self._views:
+            lib.vkDestroyBufferView(self._gpu.device, view, ffi.NULL)
 
     def _describe(self, launch: Launch, pipeline: Pipeline) -> Handle:
         layouts = ffi.new("VkDescriptorSetLayout[1]", [pipeline.set_layout])
@@ -58,13 +60,30 @@ class BoundLaunches:
         count = len(launch.bindings)
         regions = [binding.region for binding in launch.bindings]
         buffers = ffi.new("VkDescriptorBufferInfo[]", [(r.buffer.handle, r.offset, r.nbytes) for r in regions])
-        write = ffi.new("VkWriteDescriptorSet*")
-        write.sType = vk.VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET
-        write.dstSet, write.descriptorCount, write.descriptorType = descriptors[0], count, _STORAGE_BUFFER
-        write.pBufferInfo = buffers
-        # One write fills binding after binding.
-        lib.vkUpdateDescriptorSets(self._gpu.device, 1, write, 0, ffi.NULL)
+        views = ffi.new("VkBufferView[]", [self._view(binding) for binding in launch.bindings])
+        writes = ffi.new("VkWriteDescriptorSet[]", count)
+        for i, binding in enumerate(launch.bindings):
+            write = writes[i]
+            write.sType = vk.VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET
+            write.dstSet, write.dstBinding, write.descriptorCount = descriptors[0], i, 1
+            write.descriptorType = STORAGE_BUFFER if binding.texels is None else TEXEL_BUFFER
+            write.pBufferInfo, write.pTexelBufferView = buffers + i, views + i
+        lib.vkUpdateDescriptorSets(self._gpu.device, count, writes, 0, ffi.NULL)
         return descriptors
+
+    def _view(self, binding: Binding) -> Handle:
+        """The texels of a region, or NULL where it is bound as it is."""
+        if binding.texels is None:
+            return ffi.NULL
+        info = ffi.new("VkBufferViewCreateInfo*")
+        info.sType = vk.VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO
+        info.buffer, info.format = binding.region.buffer.handle, binding.texels.value
+        info.offset, info.range = binding.region.offset, binding.region.nbytes
+        view = make(
+            "see a buffer as texels", lib.vkCreateBufferView, "VkBufferView", self._gpu.device, info, ffi.NULL
+        )
+        self._views.append(view)
+        return view
 
 
 def _check(gpu: Gpu, launch: Launch) -> None:
@@ -82,7 +101,9 @@ def _check(gpu: Gpu, launch: Launch) -> None:
 
 def _descriptor_pool(gpu: Gpu, launches: Sequence[Launch]) -> Handle:
     total = sum(len(launch.bindings) for launch in launches)
-    sizes = [vk.VkDescriptorPoolSize(type=_STORAGE_BUFFER, descriptorCount=max(total, 1))]
+    texels = sum(binding.texels is not None for launch in launches for binding in launch.bindings)
+    counts = {STORAGE_BUFFER: max(total - texels, 1)} | ({TEXEL_BUFFER: texels} if texels else {})
+    sizes = [vk.VkDescriptorPoolSize(type=kind, descriptorCount=count) for kind, count in counts.items()]
     info = vk.VkDescriptorPoolCreateInfo(maxSets=len(launches), pPoolSizes=sizes)
     return make(
         "make a descriptor pool",

@@ -1,8 +1,7 @@
 """Which variants of the hot kernels are fastest here: measured on the device, kept by device, driver and kernels.
 
 Each choice is made by itself, starting from the defaults: a few variants run a chain of one kernel at a representative size,
-and the fastest is taken if it is faster by more than what measuring wavers. A driver that refuses a variant only loses that
-variant.
+and the fastest is taken if it is faster by more than what measuring wavers. A driver that refuses a variant loses only that.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.backends.vulkan.compiler import Compiler
-from pie_edge.backends.vulkan.device import Facts
+from pie_edge.backends.vulkan.device import Facts, open_gpu
 from pie_edge.backends.vulkan.loader import Loader
 from pie_edge.backends.vulkan.remembered import Record
 from pie_edge.backends.vulkan.selftest import MadeWeight
 from pie_edge.backends.vulkan.session import Session
-from pie_edge.backends.vulkan.tuning import AttentionVariant, LinearVariant, Tuning
+from pie_edge.backends.vulkan.tuning import AttentionVariant, LinearVariant, Tuning, default_tuning
 from pie_edge.errors import PieError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType
@@ -46,6 +45,12 @@ class Choice:
     seconds: Mapping[str, float]
     taken: str
 
+    def __str__(self) -> str:
+        """The times of all variants, the default first, and which was taken."""
+        number = list(self.seconds).index(self.taken)
+        times = ", ".join(f"{1e6 * value:.0f}" for value in self.seconds.values())
+        return f"{self.kernel}: {times} µs; {'the default stays' if not number else f'variant {number} is taken'}"
+
 
 @dataclass(frozen=True, slots=True)
 class Chain:
@@ -53,6 +58,17 @@ class Chain:
 
     program: Program
     block: bytes
+
+
+def tune_device(device: str, cache_dir: Path, report: Callable[[str], None]) -> None:
+    """``pie-edge tune``: try all variants on a device by its name, and remember the best. Raises BackendUnavailable."""
+    gpu = open_gpu(device)
+    session = Session(gpu, gpu.facts.memory, cache_dir)
+    try:
+        found = tune(session, default_tuning(gpu.facts), report=lambda choice: report(str(choice)))
+        remember(gpu.facts, cache_dir, found)
+    finally:
+        session.close()
 
 
 def remembered(facts: Facts, cache_dir: Path | None) -> Tuning | None:

@@ -48,6 +48,8 @@ class Tuning:
     reduction: int
     subgroups: bool
     """Whether kernels use subgroup operations."""
+    texels: bool
+    """Whether ``linear`` and ``attention`` load texels: where a load of words is one for each lane and word, and a texel's for all four."""
 
     def tokens(self, rows: int) -> int:
         """Tokens an invocation of ``linear`` computes in a step of this many rows."""
@@ -67,7 +69,7 @@ def _software(facts: Facts) -> Tuning:
     width = facts.subgroup or 8
     return Tuning(
         interleaved=width,
-        linear=((1, LinearVariant(1, 12)), (2, LinearVariant(1, 12)), (4, LinearVariant(1, 12))),
+        linear=((1, LinearVariant(1, 16)), (2, LinearVariant(1, 12)), (4, LinearVariant(1, 12))),
         decode=AttentionVariant(width, 1, 8 * width),
         prefill=AttentionVariant(width, 1, 8 * width),
         by_row=width,
@@ -76,6 +78,7 @@ def _software(facts: Facts) -> Tuning:
         elementwise=8 * width,
         reduction=width,
         subgroups=facts.subgroup_arithmetic,
+        texels=True,
     )
 
 
@@ -99,4 +102,5 @@ def _hardware(facts: Facts) -> Tuning:
         elementwise=64,
         reduction=min(256, facts.max_invocations),
         subgroups=facts.subgroup_arithmetic,
+        texels=False,
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge import __version__
-from pie_edge.cli import config, doctor, model, run
+from pie_edge.cli import config, doctor, model, run, tune
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 
@@ -25,6 +25,7 @@ app.command("run")(run.run)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
+app.command("tune")(tune.tune)
 
 
 @reported

@@ -10,10 +10,14 @@
 // The rows of a tile may belong to several sequences: each is attended to in turn. With SINGLES only sequences of one row are
 // looked at, without only the others, so that decodes and prefills of one step each run in their own shape.
 //
-// variant: attention_f16 HALVES=1 SUBGROUPS=0
-// variant: attention_f16_subgroups HALVES=1 SUBGROUPS=1
-// variant: attention_f32 HALVES=0 SUBGROUPS=0
-// variant: attention_f32_subgroups HALVES=0 SUBGROUPS=1
+// variant: attention_f16 HALVES=1 TEXELS=0 SUBGROUPS=0
+// variant: attention_f16_subgroups HALVES=1 TEXELS=0 SUBGROUPS=1
+// variant: attention_f16_texels HALVES=1 TEXELS=1 SUBGROUPS=0
+// variant: attention_f16_texels_subgroups HALVES=1 TEXELS=1 SUBGROUPS=1
+// variant: attention_f32 HALVES=0 TEXELS=0 SUBGROUPS=0
+// variant: attention_f32_subgroups HALVES=0 TEXELS=0 SUBGROUPS=1
+// variant: attention_f32_texels HALVES=0 TEXELS=1 SUBGROUPS=0
+// variant: attention_f32_texels_subgroups HALVES=0 TEXELS=1 SUBGROUPS=1
 layout(constant_id = 0) const uint LOCAL = 8u;
 layout(constant_id = 1) const uint ROWS = 1u;
 layout(constant_id = 2) const uint SHARING = 3u; // query heads of a key-value head
@@ -27,11 +31,7 @@ layout(constant_id = 9) const float SOFTCAP = 0.0;
 layout(constant_id = 10) const bool MASKED = false; // some sequence may have a custom mask
 layout(local_size_x_id = 0) in;
 
-layout(set = 0, binding = 0) readonly buffer Q { vec4 q[]; };
-layout(set = 0, binding = 1) readonly buffer Keys { uvec4 keys[]; };
-layout(set = 0, binding = 2) readonly buffer Values { uvec4 values[]; };
-layout(set = 0, binding = 3) readonly buffer KeyPositions { uint key_positions[]; };
-layout(set = 0, binding = 4) readonly buffer Step { uint step[]; };
+#include "attended.glsl"
 layout(set = 0, binding = 5) writeonly buffer Y { vec4 y[]; };
 layout(set = 0, binding = 6) writeonly buffer Partial { vec4 partial[]; };
 #include "step.glsl"
@@ -101,12 +101,12 @@ void attend_chunk(uint sequence, uint row, uint last_row, uint head, uint begin,
         [[unroll]] for (uint i = 0u; i < QUERIES; i++) {
             uint of = min(row + i / SHARING, last_row);
             uint at = ((of * HEADS + head * SHARING + i % SHARING) * WIDTH + v * PER_VECTOR) / 4u;
-            low[i] = q[at];
-            high[i] = HALVES == 1 ? q[at + 1u] : vec4(0.0);
+            low[i] = q_at(at);
+            high[i] = HALVES == 1 ? q_at(at + 1u) : vec4(0.0);
         }
         [[unroll]] for (uint n = 0u; n < OWN; n++) {
             vec4 a, b;
-            unpack_vector(keys[bases[n] + v * PAGE], a, b);
+            unpack_vector(key_at(bases[n] + v * PAGE), a, b);
             [[unroll]] for (uint i = 0u; i < QUERIES; i++) {
                 vec4 products = a * low[i];
                 if (HALVES == 1) products += b * high[i];
@@ -155,7 +155,7 @@ void attend_chunk(uint sequence, uint row, uint last_row, uint head, uint begin,
             [[unroll]] for (uint w = 0u; w < QUADS; w++) fours[w] = weights[w * CHUNK + key];
             [[unroll]] for (uint s = 0u; s < STRIPS; s++) {
                 vec4 a, b;
-                unpack_vector(values[place + across + s * ACROSS], a, b);
+                unpack_vector(value_at(place + across + s * ACROSS), a, b);
                 [[unroll]] for (uint i = 0u; i < QUERIES; i++) {
                     float weight = fours[i / 4u][i % 4u];
                     sums[(s * QUERIES + i) * 2u] += weight * a;

@@ -8,8 +8,10 @@
 // far isn't kept exactly: sums are only rescaled when a score exceeds the reference by so much that its exponential would
 // grow out of hand.
 //
-// variant: attention_rows_f16 HALVES=1
-// variant: attention_rows_f32 HALVES=0
+// variant: attention_rows_f16 HALVES=1 TEXELS=0
+// variant: attention_rows_f16_texels HALVES=1 TEXELS=1
+// variant: attention_rows_f32 HALVES=0 TEXELS=0
+// variant: attention_rows_f32_texels HALVES=0 TEXELS=1
 layout(constant_id = 0) const uint LOCAL = 8u;
 layout(constant_id = 1) const uint SHARING = 3u; // query heads of a key-value head
 layout(constant_id = 2) const uint KV_HEADS = 3u;
@@ -21,11 +23,7 @@ layout(constant_id = 7) const float SOFTCAP = 0.0;
 layout(constant_id = 8) const bool MASKED = false; // some sequence may have a custom mask
 layout(local_size_x_id = 0) in;
 
-layout(set = 0, binding = 0) readonly buffer Q { vec4 q[]; };
-layout(set = 0, binding = 1) readonly buffer Keys { uvec4 keys[]; };
-layout(set = 0, binding = 2) readonly buffer Values { uvec4 values[]; };
-layout(set = 0, binding = 3) readonly buffer KeyPositions { uint key_positions[]; };
-layout(set = 0, binding = 4) readonly buffer Step { uint step[]; };
+#include "attended.glsl"
 layout(set = 0, binding = 5) writeonly buffer Y { vec4 y[]; };
 #include "step.glsl"
 
@@ -48,7 +46,7 @@ void attend_key(uint place, uint value_place, bool visible) {
     [[unroll]] for (uint h = 0u; h < TOGETHER; h++) scores[h] = 0.0;
     [[unroll]] for (uint v = 0u; v < VECTORS; v++) {
         vec4 a, b;
-        unpack_vector(keys[place + v * PAGE], a, b);
+        unpack_vector(key_at(place + v * PAGE), a, b);
         [[unroll]] for (uint h = 0u; h < TOGETHER; h++) {
             vec4 products = a * queries[h * FOURS + v * OF_VECTOR];
             if (OF_VECTOR == 2u) products += b * queries[h * FOURS + v * OF_VECTOR + OF_VECTOR - 1u];
@@ -76,7 +74,7 @@ void attend_key(uint place, uint value_place, bool visible) {
     }
     [[unroll]] for (uint v = 0u; v < VECTORS; v++) {
         vec4 a, b;
-        unpack_vector(values[value_place + v], a, b);
+        unpack_vector(value_at(value_place + v), a, b);
         [[unroll]] for (uint h = 0u; h < TOGETHER; h++) {
             sums[h * FOURS + v * OF_VECTOR] += scores[h] * a;
             if (OF_VECTOR == 2u) sums[h * FOURS + v * OF_VECTOR + OF_VECTOR - 1u] += scores[h] * b;
@@ -90,7 +88,7 @@ void attend(uint sequence, uint row, uint last_row, uint head) {
     uint mine = min(row + gl_LocalInvocationID.x, last_row), kv_head = head / SHARING;
     uint at = (mine * HEADS + head) * FOURS;
     [[unroll]] for (uint i = 0u; i < TOGETHER * FOURS; i++) {
-        queries[i] = q[at + i];
+        queries[i] = q_at(at + i);
         sums[i] = vec4(0.0);
     }
     [[unroll]] for (uint h = 0u; h < TOGETHER; h++) {

@@ -40,7 +40,7 @@ void main() {
     if (block >= BLOCKS || row >= rows) return;
     uint lane = row % RI, base = (row / RI * BLOCKS + block) * VECTORS * RI + lane;
 #if AFFINE
-    uint scale_base = scales_at + row / RI * scale_words((BLOCKS * 32u + GROUP - 1u) / GROUP) * RI;
+    uint scale_base = scales_at + row / RI * scale_words((BLOCKS * 32u + GROUP - 1u) / GROUP) * RI + lane;
 #endif
     for (uint v = 0u; v < VECTORS; v++) {
         uvec4 q = codes[base + v * RI];
@@ -48,7 +48,7 @@ void main() {
             vec4 w = part(q, k);
             uint column = block * 32u + (v * PARTS + k) * 4u;
 #if AFFINE
-            vec2 scale = SCALE_OF(scales, scale_base, column / GROUP, lane, zero);
+            vec2 scale = SCALE_OF(scale_base, column / GROUP, zero);
             w = scale.x * w + scale.y;
 #endif
             for (uint c = 0u; c < 4u; c++)

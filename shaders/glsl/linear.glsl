@@ -1,9 +1,17 @@
 // What the kernels of `linear` are bound to and told: the same for the one that multiplies in registers (linear.comp) and the
 // one that shares tiles (linear_tile.comp).
 
+#if TEXELS
+// A software device loads words lane by lane and texels whole.
+layout(set = 0, binding = 0) uniform usamplerBuffer codes;
+layout(set = 0, binding = 1) uniform usamplerBuffer scales;
+layout(set = 0, binding = 2) uniform samplerBuffer x;
+#define SCALE_WORD(i) texelFetch(scales, int(i)).x
+#else
 layout(set = 0, binding = 0) readonly buffer Codes { uvec4 codes[]; };
 layout(set = 0, binding = 1) readonly buffer Scales { uint scales[]; };
 layout(set = 0, binding = 2) readonly buffer X { vec4 x[]; };
+#endif
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4) writeonly buffer Y0 { float y0[]; };
 layout(set = 0, binding = 5) writeonly buffer Y1 { float y1[]; };
@@ -21,7 +29,6 @@ struct Matrix {
 };
 layout(push_constant) uniform Push {
     Matrix matrix[3];
-    uint columns; // of the matrices, values of a row of x
     uint width;   // values of a row of y; 0 for as many as the matrix has rows
     uint place;   // where the matrix's rows begin in a row of y
     uint first;   // rows of x before those that are bound
@@ -47,10 +54,22 @@ uint true_rows() {
     return counter == NO_COUNTER ? room : min(room, max(step[counter], first) - first);
 }
 
-vec4 x_at(uint token, uint four, uint fours) {
+uvec4 codes_at(uint i) {
+#if TEXELS
+    return texelFetch(codes, int(i));
+#else
+    return codes[i];
+#endif
+}
+
+vec4 x_at(uint token, uint four) {
     // Columns past the matrix weigh nothing, but what lies there may be infinite.
-    if (RAGGED && four >= fours) return vec4(0.0);
-    return x[token * fours + four];
+    if (RAGGED && four >= COLUMNS / 4u) return vec4(0.0);
+#if TEXELS
+    return texelFetch(x, int(token * (COLUMNS / 4u) + four));
+#else
+    return x[token * (COLUMNS / 4u) + four];
+#endif
 }
 
 void write(uint which, uint token, uint row, float value) {

@@ -4,22 +4,23 @@
 // y[T, rows] = x[T, columns] · weightᵀ for many tokens: a workgroup computes a tile of ROWS rows for TOKENS tokens, a block of 32
 // columns at a time, from weights it decodes once into shared memory. An invocation keeps four rows by four tokens.
 //
-// variant: linear_tile_affine4 FORMAT=0
-// variant: linear_tile_affine8 FORMAT=1
-// variant: linear_tile_f16 FORMAT=2
-// variant: linear_tile_bf16 FORMAT=3
-// variant: linear_tile_f32 FORMAT=4
+// variant: linear_tile_affine4 FORMAT=0 TEXELS=0
+// variant: linear_tile_affine8 FORMAT=1 TEXELS=0
+// variant: linear_tile_f16 FORMAT=2 TEXELS=0
+// variant: linear_tile_bf16 FORMAT=3 TEXELS=0
+// variant: linear_tile_f32 FORMAT=4 TEXELS=0
 layout(constant_id = 0) const uint LOCAL = 128u; // ROWS / 4 * TOKENS / 4
 layout(constant_id = 1) const uint RI = 32u;
 layout(constant_id = 2) const uint ROWS = 64u; // a multiple of RI
 layout(constant_id = 3) const uint TOKENS = 32u;
-layout(constant_id = 4) const bool RAGGED = false; // columns end within a block
+layout(constant_id = 4) const uint COLUMNS = 576u;
 layout(constant_id = 5) const uint ACT = 0u;
 layout(constant_id = 6) const bool BIAS = false;
 layout(constant_id = 7) const uint GROUP = 32u;
 layout(constant_id = 8) const uint SCALES = 1u;
 layout(local_size_x_id = 0) in;
 
+const bool RAGGED = COLUMNS % 32u != 0u;
 #include "linear.glsl"
 
 const uint SIDES = ACT > 0u ? 2u : 1u;
@@ -34,13 +35,13 @@ void load_weights(uint which, uint first_row, uint block, uint blocks) {
     for (uint i = gl_LocalInvocationID.x; i < ROWS * VECTORS; i += LOCAL) {
         uint row = i % ROWS, vector = i / ROWS, lane = row % RI;
         uint group = min((first_row + row) / RI, last_group);
-        uvec4 q = codes[matrix[which].codes + ((group * blocks + block) * VECTORS + vector) * RI + lane];
+        uvec4 q = codes_at(matrix[which].codes + ((group * blocks + block) * VECTORS + vector) * RI + lane);
         [[unroll]] for (uint k = 0u; k < PARTS; k++) {
             vec4 w = part(q, k);
             uint column = (vector * PARTS + k) * 4u;
 #if AFFINE
-            uint base = matrix[which].scales + group * scale_words((blocks * 32u + GROUP - 1u) / GROUP) * RI;
-            vec2 scale = SCALE_OF(scales, base, (block * 32u + column) / GROUP, lane, matrix[which].zero);
+            uint base = matrix[which].scales + group * scale_words((blocks * 32u + GROUP - 1u) / GROUP) * RI + lane;
+            vec2 scale = SCALE_OF(base, (block * 32u + column) / GROUP, matrix[which].zero);
             w = scale.x * w + scale.y;
 #endif
             [[unroll]] for (uint c = 0u; c < 4u; c++) weights[(column + c) * ROW_STRIDE + row] = w[c];
@@ -48,11 +49,11 @@ void load_weights(uint which, uint first_row, uint block, uint blocks) {
     }
 }
 
-void load_inputs(uint first_token, uint block, uint fours) {
+void load_inputs(uint first_token, uint block) {
     for (uint i = gl_LocalInvocationID.x; i < TOKENS * 8u; i += LOCAL) {
         uint token = i / 8u, four = i % 8u;
         // A row past those that are bound repeats the last one, and isn't written.
-        vec4 value = x_at(min(first_token + token, room - 1u), block * 8u + four, fours);
+        vec4 value = x_at(min(first_token + token, room - 1u), block * 8u + four);
         [[unroll]] for (uint c = 0u; c < 4u; c++) inputs[(four * 4u + c) * TOKEN_STRIDE + token] = value[c];
     }
 }
@@ -61,7 +62,7 @@ void main() {
     uint group = gl_WorkGroupID.x + gl_WorkGroupID.y * gl_NumWorkGroups.x, which = matrix_of(group);
     if (group >= matrix[which].end) return;
     uint first_row = (group - workgroups_before(which)) * ROWS, first_token = gl_WorkGroupID.z * TOKENS;
-    uint fours = columns / 4u, blocks = (columns + 31u) / 32u;
+    uint blocks = (COLUMNS + 31u) / 32u;
     // Neighbours take neighbouring rows, and the four of an invocation are ROWS / 4 apart: no bank is read twice.
     uint my_row = gl_LocalInvocationID.x % (ROWS / 4u), my_token = gl_LocalInvocationID.x / (ROWS / 4u);
 
@@ -70,7 +71,7 @@ void main() {
     for (uint block = 0u; block < blocks; block++) {
         [[unroll]] for (uint side = 0u; side < SIDES; side++) {
             barrier();
-            if (side == 0u) load_inputs(first_token, block, fours);
+            if (side == 0u) load_inputs(first_token, block);
             load_weights(side == 0u ? which : 1u, first_row, block, blocks);
             barrier();
             for (uint k = 0u; k < 32u; k++) {

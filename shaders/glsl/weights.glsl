@@ -44,6 +44,27 @@ vec4 part(uvec4 q, uint k) {
 #endif
 }
 
+// The same where codes stay at the place in their word that they have, with the factors that bring them down: what is
+// multiplied with them takes these once for many weights. Each is exact, and none has the sign bit.
+#if FORMAT == AFFINE4
+vec4 part_in_place(uvec4 q, uint k) {
+    uint v = q[k >> 1];
+    if ((k & 1u) == 0u) return vec4(ivec4(v & 0xFu, v & 0xF0u, v & 0xF00u, v & 0xF000u));
+    return vec4(ivec4(v & 0xF0000u, v & 0xF00000u, v & 0xF000000u, v >> 28));
+}
+vec4 place_factors(uint k) {
+    return (k & 1u) == 0u ? vec4(1.0, exp2(-4.0), exp2(-8.0), exp2(-12.0)) : vec4(exp2(-16.0), exp2(-20.0), exp2(-24.0), 1.0);
+}
+#elif FORMAT == AFFINE8
+vec4 part_in_place(uvec4 q, uint k) {
+    uint v = q[k];
+    return vec4(ivec4(v & 0xFFu, v & 0xFF00u, v & 0xFF0000u, v >> 24));
+}
+vec4 place_factors(uint k) {
+    return vec4(1.0, exp2(-8.0), exp2(-16.0), 1.0);
+}
+#endif
+
 #if AFFINE
 #define HALF_SCALES 0u
 #define HALF_PAIRS 1u
@@ -55,12 +76,16 @@ uint scale_words(uint groups) {
     return SCALES == HALF_SCALES ? (groups + 1u) / 2u : (SCALES == FLOAT_PAIRS ? 2u * groups : groups);
 }
 
-// Scale and minimum of a group: the weight is scale * code + minimum.
-#define SCALE_OF(buffer, base, group, lane, zero) \
-    (SCALES == HALF_SCALES ? without_minimum(half_of((buffer)[(base) + ((group) >> 1) * RI + (lane)], (group) & 1u), zero) \
-     : SCALES == HALF_PAIRS ? unpackHalf2x16((buffer)[(base) + (group) * RI + (lane)]) \
-     : SCALES == FLOAT_SCALES ? without_minimum(uintBitsToFloat((buffer)[(base) + (group) * RI + (lane)]), zero) \
-     : uintBitsToFloat(uvec2((buffer)[(base) + 2u * (group) * RI + (lane)], (buffer)[(base) + (2u * (group) + 1u) * RI + (lane)])))
+#ifndef SCALE_WORD
+#define SCALE_WORD(i) scales[i]
+#endif
+
+// Scale and minimum of a group, whose words begin at `base` plus the row's lane: the weight is scale * code + minimum.
+#define SCALE_OF(base, group, zero) \
+    (SCALES == HALF_SCALES ? without_minimum(half_of(SCALE_WORD((base) + ((group) >> 1) * RI), (group) & 1u), zero) \
+     : SCALES == HALF_PAIRS ? unpackHalf2x16(SCALE_WORD((base) + (group) * RI)) \
+     : SCALES == FLOAT_SCALES ? without_minimum(uintBitsToFloat(SCALE_WORD((base) + (group) * RI)), zero) \
+     : uintBitsToFloat(uvec2(SCALE_WORD((base) + 2u * (group) * RI), SCALE_WORD((base) + (2u * (group) + 1u) * RI))))
 
 float half_of(uint word, uint which) {
     return unpackHalf2x16(word >> (16u * which)).x;

@@ -1,4 +1,7 @@
-"""The answers that the Vulkan backend's self-test is checked against. Run as a module it writes them."""
+"""The answers of the Vulkan backend's self-test, from the NumPy reference.
+
+python -m tests.support.vulkan_answers      write them
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,149 @@
+"""What opening a Vulkan device does once and remembers: the self-test, tuning, and the shaders it is shipped with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tests.support.needs_vulkan")
+
+from pie_edge.backends.vulkan import selftest, tune
+from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
+from pie_edge.backends.vulkan.device import open_gpu
+from pie_edge.backends.vulkan.fuse import fuse
+from pie_edge.backends.vulkan.lower import KINDS
+from pie_edge.backends.vulkan.session import Session
+from pie_edge.backends.vulkan.tuning import LinearVariant, default_tuning
+from pie_edge.errors import BackendUnavailable
+
+ROOT = Path(__file__).resolve().parents[2]
+FUSED = {"linear_group", "gated_linear", "rope_append"}
+
+
+def close(backend: VulkanBackend) -> None:
+    asyncio.run(backend.close())
+
+
+def test_the_self_test_covers_every_kind_fused_ones_included() -> None:
+    program = selftest.examination(halves=True).program
+    covered = {op.kind for op in (*program.ops, *fuse(program, lambda names: True).ops)}
+    assert covered == (KINDS | FUSED) - {"copy_pages", "copy_slots"}
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_device_that_computes_right_is_opened_and_not_examined_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    close(asyncio.run(open_vulkan(cache_dir=tmp_path, exact=exact)))
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("it was examined a second time")
+
+    monkeypatch.setattr(selftest, "check", fail)
+    close(asyncio.run(open_vulkan(cache_dir=tmp_path, exact=exact)))
+
+
+@pytest.mark.parametrize("kind", ["attention", "rope", "glu", "embed"])
+def test_a_driver_that_computes_wrong_is_refused_by_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
+    output = next(
+        op.outputs[0]
+        for op in selftest.examination(halves=True).program.ops
+        if op.kind == kind and op.outputs[0] in known["f16"]
+    )
+    known["f16"][output][0] += 0.1
+    wrong = tmp_path / "answers.json"
+    wrong.write_text(json.dumps(known), encoding="utf-8")
+    monkeypatch.setattr(selftest, "ANSWERS", wrong)
+    for _ in range(2):  # that it failed isn't taken for a pass
+        with pytest.raises(BackendUnavailable, match=f"driver of .* computes kernel '{kind}' wrong"):
+            asyncio.run(open_vulkan(cache_dir=tmp_path))
+
+
+def test_what_tuning_found_is_used_by_later_loads_of_the_same_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = open_gpu()
+    default = default_tuning(gpu.facts)
+    other = replace(default, linear=tuple((tokens, LinearVariant(1, 4)) for tokens, _ in default.linear))
+    tune.remember(gpu.facts, tmp_path, other)
+    assert tune.remembered(gpu.facts, tmp_path) == other
+    live = Live(Options(cache_dir=tmp_path))
+    assert live.tuning == other
+    live.close()
+    monkeypatch.setattr("pie_edge.backends.vulkan.remembered.kernels_digest", lambda: "other kernels")
+    assert tune.remembered(gpu.facts, tmp_path) is None
+    gpu.close()
+
+
+def test_a_broken_record_of_tuning_is_measured_anew(tmp_path: Path) -> None:
+    gpu = open_gpu()
+    tune.remember(gpu.facts, tmp_path, default_tuning(gpu.facts))
+    (record,) = tmp_path.glob("*.tuning")
+    for text in ("", "[]", '{"linear": 3}', '{"interleaved": 8}'):
+        record.write_text(text, encoding="utf-8")
+        assert tune.remembered(gpu.facts, tmp_path) is None
+    gpu.close()
+
+
+def test_tuning_takes_the_variant_that_is_measurably_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measurements are played: one variant of the product for a token is twice as fast, all others waver by a few per cent."""
+    gpu = open_gpu()
+    session = Session(gpu, 1 << 28, None)
+    default = default_tuning(gpu.facts)
+    fast = LinearVariant(1, 16)
+
+    def played(self: object, chain: object, tuning: object) -> float:
+        is_fast = getattr(tuning, "linear")[0][1] == fast  # noqa: B009
+        return 0.5 if is_fast else 1.0 - 0.03 * (tuning != default)
+
+    monkeypatch.setattr(tune._Tuner, "_measure", played)
+    told: list[tune.Choice] = []
+    found = tune.tune(session, default, report=told.append)
+    assert found == replace(default, linear=((1, fast), *default.linear[1:]))
+    assert [choice.kernel for choice in told][0] == "linear, 1 tokens"
+    session.close()
+
+
+def test_a_short_tuning_ends_in_time_with_something_usable() -> None:
+    gpu = open_gpu()
+    session = Session(gpu, 1 << 28, None)
+    default = default_tuning(gpu.facts)
+    assert tune.tune(session, default, seconds=0.0) == default
+    session.close()
+
+
+def test_committed_shaders_are_what_their_sources_say() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/build-shaders", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("glslc") is None, reason="glslc isn't installed")
+def test_building_the_shaders_again_gives_the_same_bytes(tmp_path: Path) -> None:
+    """With Debian's glslc; another compiler's output differs, and then only the sources' hashes can be compared."""
+    copy = tmp_path / "tree"
+    shutil.copytree(ROOT / "shaders", copy / "shaders")
+    (copy / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "build-shaders", copy / "scripts")
+    built = copy / "shaders" / "spirv"
+    before = {path.name: path.read_bytes() for path in built.glob("*.spv")}
+    for path in built.iterdir():
+        path.unlink()
+    subprocess.run([sys.executable, "scripts/build-shaders"], cwd=copy, check=True, capture_output=True)
+    version = subprocess.run(["glslc", "--version"], capture_output=True, text=True, check=True).stdout
+    if "2023.2" not in version:
+        pytest.skip(f"shaders were built with another glslc than {version.splitlines()[0]}")
+    after = {path.name: path.read_bytes() for path in built.glob("*.spv")}
+    assert before.keys() == after.keys()
+    assert [name for name in before if before[name] != after[name]] == []
