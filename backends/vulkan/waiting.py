@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 from pie_edge.backends.vulkan.timeline import Timeline
+from pie_edge.errors import DeviceLost
 
-_LOOK = 0.002
-"""Seconds after which the loop looks itself: a thread that should wake up may starve beside busy Python."""
+_LOOK, _LONGEST_LOOK = 0.002, 0.016
+"""Seconds after which the loop looks itself, twice as long each time: a thread that should wake up may starve beside busy
+Python."""
 _SLICE = 50_000_000
 """Nanoseconds a thread waits at most, so that closing is never held up."""
 
@@ -20,21 +23,43 @@ class Waiter:
 
     async def wait(self, value: int) -> None:
         """Until the timeline reaches ``value``. Raises DeviceLost."""
-        loop = asyncio.get_running_loop()
         while self._timeline.reached() < value:
-            waiting = loop.run_in_executor(self._threads, self._timeline.wait, value, _SLICE)
-            while not waiting.done():
-                await asyncio.wait({waiting}, timeout=_LOOK)
-                if self._timeline.reached() >= value:
-                    # It ends by itself: the thread sees the same.
-                    waiting.add_done_callback(_ignore)
-                    return
-            waiting.result()
+            await self._either(value)
+
+    async def _either(self, value: int) -> None:
+        """Until a thread was told that it is reached, or that its slice is over; or until a look shows it."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not woken.done():
+                woken.set_result(None)
+
+        def wake_from_thread(waited: Future[bool]) -> None:
+            waited.exception()  # The loop finds the same when it looks.
+            with suppress(RuntimeError):  # The loop is closed.
+                loop.call_soon_threadsafe(wake)
+
+        def look(delay: float) -> None:
+            nonlocal looking
+            if self._is_reached(value):
+                wake()
+            else:
+                looking = loop.call_later(delay, look, min(2 * delay, _LONGEST_LOOK))
+
+        looking = loop.call_later(_LOOK, look, 2 * _LOOK)
+        self._threads.submit(self._timeline.wait, value, _SLICE).add_done_callback(wake_from_thread)
+        try:
+            await woken
+        finally:
+            looking.cancel()
+
+    def _is_reached(self, value: int) -> bool:
+        """Also where the device is lost: who waits finds out."""
+        try:
+            return self._timeline.reached() >= value
+        except DeviceLost:
+            return True
 
     def close(self) -> None:
         self._threads.shutdown(wait=True)
-
-
-def _ignore(future: asyncio.Future[bool]) -> None:
-    if not future.cancelled():
-        future.exception()
