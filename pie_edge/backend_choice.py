@@ -129,11 +129,26 @@ def _listed(devices: tuple[str, ...]) -> str:
     return ", ".join(f"{index}: {name}" for index, name in enumerate(devices))
 
 
+def has_variants(backend: str) -> bool:
+    """Whether some of its kernels have variants to measure: its package has a ``tune`` module."""
+    return importlib.util.find_spec(f"pie_edge.backends.{backend}.tune") is not None
+
+
 async def open_backend(
-    choice: Choice, *, threads: int = 0, memory: int = 0, exact: bool = False, cache_dir: Path | None = None
+    choice: Choice,
+    *,
+    threads: int = 0,
+    memory: int = 0,
+    exact: bool = False,
+    cache_dir: Path | None = None,
+    tune: bool = True,
 ) -> Backend:
-    """Open what was chosen. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core."""
+    """Open what was chosen. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core; ``tune`` lets a backend
+    whose kernels have variants measure them on a device that is new to it."""
     module: Any = importlib.import_module(f"pie_edge.backends.{choice.backend}.backend")
     opener = getattr(module, f"open_{choice.backend}")
-    opened: Backend = await opener(choice.device, threads=threads, memory=memory, exact=exact, cache_dir=cache_dir)
+    more = {"tune": tune} if has_variants(choice.backend) else {}
+    opened: Backend = await opener(
+        choice.device, threads=threads, memory=memory, exact=exact, cache_dir=cache_dir, **more
+    )
     return opened

@@ -65,6 +65,11 @@ class Settings:
     exact: bool = _setting(
         False, flag(), "Keep keys, values and activations in float32 instead of the device's best type."
     )
+    tune: bool = _setting(
+        True,
+        flag(),
+        "Measure the variants of kernels when a GPU is first used, for a second or two, and keep the fastest.",
+    )
     memory: int = _setting(
         0, size(0, MOST_MEMORY), "Most that the backend may allocate in all; 0 is what the device has free."
     )

@@ -138,7 +138,12 @@ async def _open_engine(
 ) -> Engine:
     family = registry.family(checkpoint.architecture, str(checkpoint.path))
     opened = await open_backend(
-        choice, threads=settings.threads, memory=settings.memory, exact=settings.exact, cache_dir=cache_folder()
+        choice,
+        threads=settings.threads,
+        memory=settings.memory,
+        exact=settings.exact,
+        cache_dir=cache_folder(),
+        tune=settings.tune,
     )
     try:
         if settings.deterministic and not opened.limits.batch_invariant:

@@ -79,9 +79,7 @@ class BoundLaunches:
         info.sType = vk.VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO
         info.buffer, info.format = binding.region.buffer.handle, binding.texels.value
         info.offset, info.range = binding.region.offset, binding.region.nbytes
-        view = make(
-            "see a buffer as texels", lib.vkCreateBufferView, "VkBufferView", self._gpu.device, info, ffi.NULL
-        )
+        view = make("see a buffer as texels", lib.vkCreateBufferView, "VkBufferView", self._gpu.device, info, ffi.NULL)
         self._views.append(view)
         return view
 

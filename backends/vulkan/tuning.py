@@ -49,7 +49,8 @@ class Tuning:
     subgroups: bool
     """Whether kernels use subgroup operations."""
     texels: bool
-    """Whether ``linear`` and ``attention`` load texels: where a load of words is one for each lane and word, and a texel's for all four."""
+    """Whether ``linear`` and ``attention`` load texels: where a load of words is one for each lane and word, and a texel's is
+    one for all four."""
 
     def tokens(self, rows: int) -> int:
         """Tokens an invocation of ``linear`` computes in a step of this many rows."""

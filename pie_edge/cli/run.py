@@ -49,6 +49,12 @@ def run(
     model: Annotated[str | None, typer.Option("--model", "-m", help="A model by name, or a file.")] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
     device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
+    tune: Annotated[
+        bool | None,
+        typer.Option(
+            "--tune/--no-tune", help="Measure kernel variants on a GPU's first use, or skip it. [default: --tune]"
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Makes random choices repeatable. [default: a new one]")] = None,
     deterministic: Annotated[
         bool, typer.Option("--deterministic", help="Only what computes the same bits alone and in a batch.")
@@ -78,6 +84,7 @@ def run(
         "backend": backend,
         "device": device,
         "deterministic": deterministic or None,
+        "tune": tune,
         "limits.time": max_time,
         "limits.http": allow_http or None,
     }

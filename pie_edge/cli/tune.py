@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import Annotated
 
 import typer
 
-from pie_edge.backend_choice import choose
+from pie_edge.backend_choice import choose, has_variants
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 from pie_edge.paths import cache_folder
@@ -21,8 +20,8 @@ def tune(
 ) -> None:
     """Time the few variants of each hot kernel on the device, and keep the fastest."""
     choice = choose(backend, device)
-    name = f"pie_edge.backends.{choice.backend}.tune"
-    if importlib.util.find_spec(name) is None:
+    if not has_variants(choice.backend):
         raise UsageError(f"backend {choice.backend} has no variants to choose from; nothing is to be tuned")
     print(f"tuning {choice.backend} ({choice.device})")
-    importlib.import_module(name).tune_device(choice.device, cache_folder(), print)
+    module = importlib.import_module(f"pie_edge.backends.{choice.backend}.tune")
+    module.tune_device(choice.device, cache_folder(), print)

@@ -14,13 +14,16 @@ import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
+from pie_edge.backend_choice import Choice, open_backend
 from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
-from pie_edge.backends.vulkan.device import open_gpu
+from pie_edge.backends.vulkan.device import Gpu, open_gpu
 from pie_edge.backends.vulkan.fuse import fuse
 from pie_edge.backends.vulkan.lower import KINDS
 from pie_edge.backends.vulkan.session import Session
-from pie_edge.backends.vulkan.tuning import LinearVariant, default_tuning
+from pie_edge.backends.vulkan.tuning import LinearVariant, Tuning, default_tuning
+from pie_edge.cli import app
+from pie_edge.config import load
 from pie_edge.errors import BackendUnavailable
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +88,79 @@ def test_what_tuning_found_is_used_by_later_loads_of_the_same_kernels(
     gpu.close()
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_card_is_tuned_briefly_when_it_is_first_opened_unless_that_is_not_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    limits: list[float] = []
+
+    def as_a_card(name: str = "") -> Gpu:
+        gpu = open_gpu(name)
+        return replace(gpu, facts=replace(gpu.facts, software=False))
+
+    def played(session: Session, default: Tuning, seconds: float) -> Tuning:
+        limits.append(seconds)
+        return replace(default, split=512)
+
+    monkeypatch.setattr("pie_edge.backends.vulkan.backend.open_gpu", as_a_card)
+    monkeypatch.setattr(tune, "tune", played)
+    for _ in range(2):  # the second one finds what the first one kept
+        live = Live(Options(cache_dir=tmp_path, tune=wanted))
+        assert live.tuning.split == (512 if wanted else default_tuning(live.facts).split)
+        live.close()
+    assert limits == ([tune.SHORT_SECONDS] if wanted else [])
+
+
+def test_no_tune_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the setting to the device; a backend without variants is never told of it."""
+    told: dict[str, object] = {}
+
+    async def opened(device: str, **options: object) -> None:
+        told.update(options)
+
+    monkeypatch.setattr("pie_edge.backends.vulkan.backend.open_vulkan", opened)
+    asyncio.run(open_backend(Choice("vulkan", "a card"), tune=load({"tune": False}).settings.tune))
+    assert told["tune"] is False
+    monkeypatch.setattr("pie_edge.backends.cpu.backend.open_cpu", opened)
+    told.clear()
+    asyncio.run(open_backend(Choice("cpu", "a processor"), tune=False))
+    assert "tune" not in told
+
+
+def test_the_command_measures_all_variants_and_keeps_the_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Measurements are played: the first variant of each kernel but the default is the fastest."""
+    seen: list[str] = []
+
+    def played(self: object, chain: tune.Chain, tuning: Tuning) -> float:
+        seen.append(chain.program.name)
+        return 1e-3 if len(seen) > 1 and seen[-2] == seen[-1] else 2e-3
+
+    monkeypatch.setattr(tune._Tuner, "_measure", played)
+    monkeypatch.setenv("PIE_EDGE_CACHE", str(tmp_path))
+    with pytest.raises(SystemExit) as ended:
+        app.start(["tune", "--backend", "vulkan"])
+    assert not ended.value.code
+    lines = capsys.readouterr().out.splitlines()
+    gpu = open_gpu()
+    assert lines[0] == f"tuning vulkan ({gpu.facts.name})"
+    assert [line.partition(":")[0] for line in lines[1:]] == [
+        *(f"linear, {tokens} tokens" for tokens, _ in default_tuning(gpu.facts).linear),
+        "attention, a decode",
+        "attention, a prefill",
+    ]
+    assert tune.remembered(gpu.facts, tmp_path) not in (None, default_tuning(gpu.facts))
+    gpu.close()
+
+
+def test_a_backend_without_variants_says_that_there_is_nothing_to_tune(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app.start(["tune", "--backend", "cpu"])
+    assert ended.value.code
+    assert "backend cpu has no variants to choose from" in capsys.readouterr().err
+
+
 def test_a_broken_record_of_tuning_is_measured_anew(tmp_path: Path) -> None:
     gpu = open_gpu()
     tune.remember(gpu.facts, tmp_path, default_tuning(gpu.facts))
@@ -110,7 +186,7 @@ def test_tuning_takes_the_variant_that_is_measurably_faster(monkeypatch: pytest.
     told: list[tune.Choice] = []
     found = tune.tune(session, default, report=told.append)
     assert found == replace(default, linear=((1, fast), *default.linear[1:]))
-    assert [choice.kernel for choice in told][0] == "linear, 1 tokens"
+    assert told[0].kernel == "linear, 1 tokens"
     session.close()
 
 
