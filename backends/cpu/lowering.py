@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pie_edge.backends.cpu.instructions import Argument, Instruction, Ref
+from pie_edge.backends.cpu.lower_attention import attention, attention_mass, check_width
 from pie_edge.backends.cpu.weights import Weight
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType
@@ -18,12 +19,8 @@ from pie_edge.program.step import HEADER_WORDS
 
 CONSTANTS = "#constants"
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu")
-TILE, VECTOR_ROWS, SPAN_KEYS, ATTENTION_ROWS = 4, 2, 256, 8
-"""As in ``kernels/prepared.h`` and ``kernels/attention.c``."""
-ATTENTION_INPUTS = 11
-"""Without a custom mask."""
-_ROOM_BYTES = 16 << 10
-"""What ``struct room`` of ``kernels/attention.c`` takes before its results, and some."""
+TILE, VECTOR_ROWS = 4, 2
+"""As in ``kernels/prepared.h``."""
 
 
 @dataclass
@@ -204,36 +201,12 @@ def _rope(low: Lowering, op: Op) -> None:
 def _kv_append(low: Lowering, op: Op) -> None:
     k, v, positions, write_slots = op.inputs
     keys, values, key_positions = op.outputs
-    _check_width(op, low.value(keys).shape[2] * 4)
+    check_width(op, low.value(keys).shape[2] * 4)
     heads, slots = op.integer("heads"), low.value(key_positions).size
     width = low.value(k).shape[1] // heads
     sources = (Ref(k), Ref(v), Ref(positions), Ref(write_slots))
     targets = (Ref(keys), Ref(values), Ref(key_positions))
     low.emit("kv_append", (*sources, *targets, low.rows(k), heads, width, op.integer("page_size"), slots), op, None)
-
-
-def _attention(low: Lowering, op: Op) -> None:
-    q, keys = op.inputs[:2]
-    heads, kv_heads, page_size = (op.integer(name) for name in ("heads", "kv_heads", "page_size"))
-    width = low.value(q).shape[1] // heads
-    _check_width(op, width)
-    if page_size not in (4, 8, 16, 32):
-        raise Unsupported(f"{op}: the cpu backend has pages of 4, 8, 16 or 32 tokens")
-    pages, starts = (low.value(op.inputs[i]).shape[0] for i in (8, 7))
-    result = (width + 4) * 4
-    spans = pages // (SPAN_KEYS // page_size) + starts + 1
-    partials = low.temporary(f"#partials{len(low.instructions)}", spans * heads * result)
-    masked = len(op.inputs) > ATTENTION_INPUTS
-    refs: tuple[Argument, ...] = tuple(Ref(name) for name in op.inputs)
-    if not masked:
-        refs += (Ref("counts"), Ref("counts"))  # in place of the masks: never read
-    sizes = (heads, kv_heads, width, page_size, low.value(keys).shape[0], op.integer("window"), int(masked))
-    factors = (op.number("scale"), op.number("softcap"))
-    arguments: tuple[Argument, ...] = (*refs, Ref(op.outputs[0]), Ref(partials), Ref("counts"), *sizes, *factors)
-    scratch = _ROOM_BYTES + (ATTENTION_ROWS * heads // kv_heads + 2) * result
-    y = op.outputs[0]
-    low.emit("attention", arguments, Op(op.kind, op.inputs, (y, partials)), q, scratch)
-    low.emit("attention_merge", arguments, Op(op.kind, (*op.inputs, partials), (y,)), q, scratch)
 
 
 def _elementwise(low: Lowering, op: Op) -> None:
@@ -278,11 +251,6 @@ def _matrix_format(low: Lowering, name: str) -> Any:
     return form
 
 
-def _check_width(op: Op, width: int) -> None:
-    if width % 4:
-        raise Unsupported(f"{op}: the cpu backend takes heads of a multiple of four values, not {width}")
-
-
 _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "embed": _embed,
     "rms_norm": _norm,
@@ -290,7 +258,8 @@ _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "linear": _linear,
     "rope": _rope,
     "kv_append": _kv_append,
-    "attention": _attention,
+    "attention": attention,
+    "attention_mass": attention_mass,
     "glu": _elementwise,
     "add": _elementwise,
     "softcap": _elementwise,

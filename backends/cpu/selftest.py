@@ -23,15 +23,16 @@ from pie_edge.backends.cpu.weights import Loader, allocate
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.observe import observe
 from pie_edge.program.ops import Program, Role, Value
-from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.program.step import LAYER_WORDS, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
 
 ANSWERS = Path(__file__).with_name("selftest.json")
 TOLERANCE = 1e-3
 """Of the largest value compared. What goes wrong on a machine goes wrong by more."""
 
-_WIDTH, _HEADS, _KV_HEADS, _PAGE, _VOCABULARY = 32, 4, 2, 8, 11
+_WIDTH, _HEADS, _KV_HEADS, _PAGE, _PAGES, _VOCABULARY = 32, 4, 2, 8, 4, 11
 _F32 = Dense(DType.F32)
 _FORMATS: tuple[Encoding, ...] = (
     *(Dense(dtype) for dtype in (DType.F32, DType.F16, DType.BF16)),
@@ -46,18 +47,21 @@ _FORMATS: tuple[Encoding, ...] = (
 _TWO_TALKS = StepInputs(
     token_src=[3, -1, 7, 10, 0],
     positions=[0, 1, 2, 3, 9],
-    row_index=[0, 1, 2, 3, 1],
+    row_index=[0, 1, 2, 3, 9],
     write_slots=[8, 9, 10, 11, 17],
     query_starts=[0, 4, 5],
-    page_starts=[0, 1, 2],
-    pages=[1, 2],
-    page_bits=[0b1111, 0b11],
-    fresh_bits=[0b1111, 0b10],
+    page_starts=[0, 1, 3],
+    pages=[1, 3, 2],
+    page_bits=[0b1111, 0xFF, 0b11],
+    fresh_bits=[0b1111, 0, 0b10],
     sample_rows=[4, 1],
     draw_keys=[0] * 4,
+    mass_rows=[3, 4],
+    mass_starts=[0, 1, 3],
+    mass_layers=[1, *[0] * (LAYER_WORDS - 1)] * 2,
 )
-"""Four new rows of one sequence, and one row after another that is there: in NumPy's eyes and the kernels' two ways."""
-_BUCKET = Bucket(5, 2, 2, 2)
+"""Four new rows of one sequence, and one row after others that are there: in NumPy's eyes and the kernels' two ways."""
+_BUCKET = _TWO_TALKS.counts
 
 
 def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
@@ -142,7 +146,7 @@ def examination() -> Examination:
         ops.linear(t, y, weight)
         ops.linear(t, sampled, weight, rec.weight("bias", (9,)))
     ops.store(t, sampled, rec.state("kept", np.zeros((2, _WIDTH), np.float32)))
-    program = t.build()
+    program = observe(t.build(), _BUCKET)
     outputs = {v.name: replace(v, role=Role.OUTPUT) for v in program.by_role(Role.TEMP)}
     program = replace(program, values={**program.values, **outputs})
     return Examination(program, rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
@@ -153,11 +157,11 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:
     q = ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head, base=1e4)
     keys = ops.linear(t, y, rec.weight("k", (_KV_HEADS * head, _WIDTH)))
     k = ops.rope(t, keys, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved")
-    pages = (3, _KV_HEADS)
+    pages = (_PAGES, _KV_HEADS)
     cache = (
-        rec.state("keys", wave(3 * _KV_HEADS * head * _PAGE, 1).reshape(*pages, head // 4, _PAGE, 4)),
-        rec.state("values", wave(3 * _KV_HEADS * head * _PAGE, 2).reshape(*pages, _PAGE, head)),
-        rec.state("key_positions", np.zeros((3, _PAGE), np.uint32)),
+        rec.state("keys", wave(_PAGES * _KV_HEADS * head * _PAGE, 1).reshape(*pages, head // 4, _PAGE, 4)),
+        rec.state("values", wave(_PAGES * _KV_HEADS * head * _PAGE, 2).reshape(*pages, _PAGE, head)),
+        rec.state("key_positions", np.zeros((_PAGES, _PAGE), np.uint32)),
     )
     ops.kv_append(t, k, keys, step, cache, heads=_KV_HEADS)
     shape: dict[str, Any] = {"heads": _HEADS, "kv_heads": _KV_HEADS, "scale": head**-0.5}

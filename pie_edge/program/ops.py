@@ -162,6 +162,19 @@ _TABLE = (
         "softcap·tanh(score/softcap) where softcap > 0",
         optional=("mask_starts", "mask"),
     ),
+    Kind(
+        "attention_mass",
+        (
+            *("q", "K", "key_positions", "positions", "row_index", "query_starts", "page_starts"),
+            *("pages", "page_bits", "fresh_bits", "mass_rows", "mass_starts", "mass_layers"),
+        ),
+        ("heads", "kv_heads", "scale", "window", "softcap", "page_size", "layer"),
+        "how the attention of observed rows is spread over pages: y[1,W], of row o = mass_rows[i] and its sequence's e-th page "
+        "entry at mass_starts[i] + e. It is the sum of the weights that `attention` gives to that page's keys, as a mean over "
+        "heads and over the layers that the row chose: 0 unless `layer` is one of them (its bit of mass_layers[i]), else "
+        "divided by their number. Masses past mass_starts' last are anything",
+        optional=("mask_starts", "mask"),
+    ),
     Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu or relu"),
     Kind("add", ("x", "y"), (), "x + y"),
     Kind("softcap", ("x",), ("cap",), "cap · tanh(x / cap)"),

@@ -8,14 +8,14 @@ them come back as zeros.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.program.encodings import DType
-from pie_edge.program.ops import Op, Program, Role
+from pie_edge.program.ops import KINDS, Op, Program, Role
 from pie_edge.program.step import HEADER_WORDS
 
 Array = NDArray[Any]
@@ -29,6 +29,10 @@ NUMPY: Mapping[DType, np.dtype[Any]] = {
 }
 
 
+_WHOLE = ("mask", "mass_rows", "mass_starts", "mass_layers")
+"""Fields whose true lengths the header doesn't have."""
+
+
 def unpack(program: Program, block: bytes | memoryview) -> dict[str, Array]:
     """The step's fields, cut to the true counts."""
     words = np.frombuffer(block, "<u4")
@@ -40,7 +44,7 @@ def unpack(program: Program, block: bytes | memoryview) -> dict[str, Array]:
     found, offset = {}, 0
     for value in program.by_role(Role.INPUT):
         field = words[offset : offset + value.size].view(NUMPY[value.dtype]).reshape(value.shape)
-        found[value.name] = field if value.name == "mask" else field[: true.get(value.name, rows)]
+        found[value.name] = field if value.name in _WHOLE else field[: true.get(value.name, rows)]
         offset += value.size
     return found
 
@@ -136,51 +140,71 @@ def allowed(words: Array, rows: int, entries: int, page_size: int) -> Array:
     return np.asarray((bits & 1).astype(bool).reshape(rows, -1))
 
 
-def _attention(
-    op: Op,
-    q: Array,
-    keys: Array,
-    values: Array,
-    key_positions: Array,
-    positions: Array,
-    row_index: Array,
-    query_starts: Array,
-    page_starts: Array,
-    pages: Array,
-    page_bits: Array,
-    fresh_bits: Array,
-    mask_starts: Array | None = None,
-    mask: Array | None = None,
-) -> tuple[Array, ...]:
+def _sequence(s: int, step: Mapping[str, Array]) -> tuple[slice, slice]:
+    """The rows and the page entries of sequence ``s``."""
+    rows, entries = step["query_starts"], step["page_starts"]
+    return slice(rows[s], rows[s + 1]), slice(entries[s], entries[s + 1])
+
+
+def _weights(op: Op, s: int, q: Array, keys: Array, step: Mapping[str, Array]) -> Array:
+    """[rows, G, H/G, keys] of sequence ``s``: the softmax over what each of its rows sees, zeros for a row that sees nothing."""
     heads, kv_heads, cap = op.integer("heads"), op.integer("kv_heads"), op.number("softcap")
-    queries = q.reshape(len(q), kv_heads, heads // kv_heads, -1)
-    y = np.zeros_like(queries)
-    for s in range(len(query_starts) - 1):
-        rows, entries = slice(query_starts[s], query_starts[s + 1]), slice(page_starts[s], page_starts[s + 1])
-        table = pages[entries]
-        # K pages [n,G,D/v,P,v] -> [G, n·P, D]; V pages [n,G,P,D] -> [G, n·P, D]
-        k = keys[table].transpose(1, 0, 3, 2, 4).reshape(kv_heads, -1, queries.shape[-1]).astype(np.float32)
-        v = values[table].transpose(1, 0, 2, 3).reshape(kv_heads, -1, queries.shape[-1]).astype(np.float32)
-        seen = visible(
-            op.integer("window"),
-            page_bits[entries],
-            fresh_bits[entries],
-            row_index[rows],
-            positions[rows],
-            key_positions[table].reshape(-1),
-            op.integer("page_size"),
-        )
-        if mask_starts is not None and mask is not None and mask_starts[s]:
-            seen &= allowed(mask[mask_starts[s] - 1 :], len(seen), len(table), op.integer("page_size"))
-        scores = np.einsum("tghd,gkd->tghk", queries[rows], k) * np.float32(op.number("scale"))
-        if cap > 0:
-            scores = np.float32(cap) * np.tanh(scores / np.float32(cap))
-        scores = np.where(seen[:, None, None, :], scores, -np.inf)
-        peak = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), np.float32(-1e30))
-        weights = np.exp(scores - peak)
-        total = np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(1e-30))
-        y[rows] = np.einsum("tghk,gkd->tghd", weights / total, v)
-    return (y.reshape(q.shape),)
+    rows, entries = _sequence(s, step)
+    queries, table = q[rows].reshape(-1, kv_heads, heads // kv_heads, q.shape[1] // heads), step["pages"][entries]
+    # K pages [n,G,D/v,P,v] -> [G, n·P, D]
+    k = keys[table].transpose(1, 0, 3, 2, 4).reshape(kv_heads, -1, queries.shape[-1]).astype(np.float32)
+    seen = visible(
+        op.integer("window"),
+        step["page_bits"][entries],
+        step["fresh_bits"][entries],
+        step["row_index"][rows],
+        step["positions"][rows],
+        step["key_positions"][table].reshape(-1),
+        op.integer("page_size"),
+    )
+    if "mask" in step and step["mask_starts"][s]:
+        seen &= allowed(step["mask"][step["mask_starts"][s] - 1 :], len(seen), len(table), op.integer("page_size"))
+    scores = np.einsum("tghd,gkd->tghk", queries, k) * np.float32(op.number("scale"))
+    if cap > 0:
+        scores = np.float32(cap) * np.tanh(scores / np.float32(cap))
+    scores = np.where(seen[:, None, None, :], scores, -np.inf)
+    peak = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), np.float32(-1e30))
+    weights = np.exp(scores - peak)
+    return np.asarray(weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(1e-30)))
+
+
+def _attention(op: Op, q: Array, keys: Array, values: Array, *fields: Array) -> tuple[Array, ...]:
+    step = _named(op, 3, fields)
+    y = np.zeros_like(q)
+    for s in range(len(step["query_starts"]) - 1):
+        rows, entries = _sequence(s, step)
+        weights = _weights(op, s, q, keys, step)
+        # V pages [n,G,P,D] -> [G, n·P, D]
+        v = values[step["pages"][entries]].transpose(1, 0, 2, 3)
+        v = v.reshape(op.integer("kv_heads"), -1, v.shape[-1]).astype(np.float32)
+        y[rows] = np.einsum("tghk,gkd->tghd", weights, v).reshape(-1, q.shape[1])
+    return (y,)
+
+
+def _attention_mass(op: Op, q: Array, keys: Array, *fields: Array) -> tuple[Array, ...]:
+    step, layer = _named(op, 2, fields), op.integer("layer")
+    starts = step["mass_starts"]
+    y = np.zeros((1, int(starts.max())), np.float32)
+    for i, row in enumerate(step["mass_rows"]):
+        chosen = np.unpackbits(step["mass_layers"][i].view("u1"), bitorder="little")
+        if starts[i + 1] <= starts[i] or not chosen[layer]:
+            continue
+        s = int(np.searchsorted(step["query_starts"], row, side="right")) - 1
+        weights = _weights(op, s, q, keys, step)[row - step["query_starts"][s]]
+        by_page = weights.reshape(op.integer("heads"), -1, op.integer("page_size")).sum(axis=-1)
+        y[0, starts[i] : starts[i + 1]] = by_page.mean(axis=0) / chosen.sum(dtype=np.float32)
+    return (y,)
+
+
+def _named(op: Op, first: int, arrays: Sequence[Array]) -> dict[str, Array]:
+    """The op's inputs from the ``first`` on, by their names in the op table."""
+    kind = KINDS[op.kind]
+    return dict(zip((*kind.inputs, *kind.optional)[first:], arrays, strict=False))
 
 
 def _gelu(x: Array) -> Array:
@@ -247,6 +271,7 @@ _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "rope": _rope,
     "kv_append": _kv_append,
     "attention": _attention,
+    "attention_mass": _attention_mass,
     "glu": _glu,
     "add": _add,
     "softcap": _softcap,

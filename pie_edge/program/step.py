@@ -15,13 +15,16 @@ from pie_edge.program.encodings import DType
 
 HEADER_WORDS = 4
 """True counts: rows, sequences, sampled, entries."""
+LAYER_WORDS = 8
+"""Words of an observed row that choose its layers, a bit each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """Capacities: ``rows`` T, ``sequences`` S, ``sampled`` R, ``entries`` N (page-table entries of all sequences).
 
-    ``mask`` M is words of custom masks; a Program for a bucket without them has no such inputs.
+    ``mask`` M is words of custom masks; ``observed`` O is rows whose attention is observed and ``masses`` W what comes of
+    them in all, one a page entry. A Program for a bucket without masks, or without observed rows, has no such inputs.
     """
 
     rows: int
@@ -29,13 +32,16 @@ class Bucket:
     sampled: int
     entries: int
     mask: int = 0
+    observed: int = 0
+    masses: int = 0
 
     def holds(self, other: Bucket) -> bool:
         return all(getattr(self, field.name) >= getattr(other, field.name) for field in fields(self))
 
     def __str__(self) -> str:
         masked = f"M{self.mask}" if self.mask else ""
-        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}"
+        observed = f"O{self.observed}W{self.masses}" if self.observed else ""
+        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}{observed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,9 @@ class StepLayout:
         ]
         if b.mask:
             shapes += [("mask_starts", DType.U32, (b.sequences,)), ("mask", DType.U32, (b.mask,))]
+        if b.observed:
+            shapes += [("mass_rows", DType.U32, (b.observed,)), ("mass_starts", DType.U32, (b.observed + 1,))]
+            shapes.append(("mass_layers", DType.U32, (b.observed, LAYER_WORDS)))
         laid, offset = {}, 0
         for name, dtype, shape in shapes:
             field = Field(name, dtype, offset, shape)
@@ -103,6 +112,10 @@ class StepLayout:
         counts = step.counts
         if counts.mask and not self.bucket.mask:
             raise ValueError(f"the step has {counts.mask} words of masks; bucket {self.bucket} has none")
+        if counts.observed > self.bucket.observed or counts.masses > self.bucket.masses:
+            raise ValueError(
+                f"the step observes {counts.observed} rows over {counts.masses} page entries; bucket {self.bucket} has no room"
+            )
         block[:HEADER_WORDS] = array("I", (counts.rows, counts.sequences, counts.sampled, counts.entries))
         for name, offset, room, signed in self._fillings:
             values = getattr(step, name)
@@ -121,7 +134,9 @@ class StepInputs:
 
     Rows of one sequence are contiguous. ``draw_keys`` has two words a sampled row: the low and high half of its seed. A
     sequence with a custom mask has ``mask_starts`` 1 + the offset of its words in ``mask``, one for each of its rows and
-    page entries in turn, with a bit per token that the row may see; 0 is no mask.
+    page entries in turn, with a bit per token that the row may see; 0 is no mask. The attention of ``mass_rows`` is observed
+    in the layers that ``mass_layers`` has bits for, ``LAYER_WORDS`` words a row; ``mass_starts`` says where each row's masses
+    begin, one for each page entry of its sequence, and at last where they end.
     """
 
     token_src: Sequence[int]
@@ -137,8 +152,13 @@ class StepInputs:
     draw_keys: Sequence[int]
     mask_starts: Sequence[int] = ()
     mask: Sequence[int] = ()
+    mass_rows: Sequence[int] = ()
+    mass_starts: Sequence[int] = ()
+    mass_layers: Sequence[int] = ()
 
     @cached_property
     def counts(self) -> Bucket:
         rows, sequences = len(self.token_src), len(self.query_starts) - 1
-        return Bucket(rows, sequences, len(self.sample_rows), len(self.pages), len(self.mask))
+        masses = self.mass_starts[-1] if self.mass_starts else 0
+        observed = len(self.mass_rows)
+        return Bucket(rows, sequences, len(self.sample_rows), len(self.pages), len(self.mask), observed, masses)

@@ -329,7 +329,7 @@ def test_the_self_test_knows_the_answers_of_the_reference() -> None:
         assert stored[name] == pytest.approx(digest, rel=1e-4, abs=1e-5), name
 
 
-@pytest.mark.parametrize("kind", ["attention", "rope", "glu"])
+@pytest.mark.parametrize("kind", ["attention", "attention_mass", "rope", "glu"])
 def test_a_kernel_that_computes_wrong_is_refused_by_name(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

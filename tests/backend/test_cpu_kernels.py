@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
-from tests.backend import cases
+from pie_edge.program.observe import MASSES
+from tests.backend import cases, mass_cases
 from tests.backend.device import assert_close, run_case
 
 
@@ -43,3 +44,15 @@ def test_a_value_that_is_no_number_makes_its_row_none_and_leaves_the_others(
         assert not np.isfinite(found[bad]).any()
         others = [row for row in range(rows) if row != bad]
         assert np.array_equal(found[others], expected[others])
+
+
+@pytest.mark.parametrize("name", mass_cases.NAMES)
+def test_observed_attention_agrees_with_the_reference_and_changes_nothing(backend: CpuBackend, name: str) -> None:
+    case = mass_cases.build(name)
+    found, plain = asyncio.run(run_case(backend, case)), asyncio.run(run_case(backend, cases.build(name)))
+    expected = case.expected()
+    found[MASSES] = found[MASSES][:, : expected[MASSES].size]
+    for output in expected:
+        assert_close(found[output], expected[output], case)
+    (attended,) = plain.keys() - set(case.written)
+    assert found[attended].tobytes() == plain[attended].tobytes()
