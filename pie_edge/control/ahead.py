@@ -114,6 +114,7 @@ class RunAhead:
         return (
             len(work.tokens) == 1
             and work.mask is None
+            and work.observed is None
             and work.rows == (0,)
             and work.placement.positions == work.placement.places
             and work.epilogue.chooses_token
@@ -136,6 +137,7 @@ def _matches(ahead: Work, request: Request, epilogue: Epilogue | None, token: in
         and epilogue.digest == ahead.epilogue.digest
         and request.tokens == (token,)
         and request.mask is None
+        and request.observed is None
         and request.rows == ahead.rows
         and request.parameters == ahead.parameters
         and request.placement.places == ahead.placement.places

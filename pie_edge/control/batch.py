@@ -5,18 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pie_edge.control.queue import HostTensor
 from pie_edge.control.scheduler import Slice
 from pie_edge.control.space import Space
 from pie_edge.program.step import Bucket, StepInputs
 
 
+CHECKED_EVERY = 16
+"""Tokens of a context from one check of its logits to the next."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Readout:
-    """A work whose last rows are in the step: its logits are rows ``first … first + count`` of the logits state."""
+    """A work whose last rows are in the step: its logits are rows ``first … first + count`` of the logits state, and what it
+    observes begins at ``masses`` of the step's."""
 
     part: Slice
     first: int
     count: int
+    masses: int
+
+    @property
+    def checked(self) -> bool:
+        """Whether its logits are checked for being numbers: those of prompts, and of every so many tokens after."""
+        work = self.part.work
+        return len(work.tokens) > 1 or work.placement.positions[-1] % CHECKED_EVERY == 0
+
+    def observed(self, masses: memoryview) -> tuple[HostTensor, ...]:
+        """Its own of the step's masses: [observed rows, pages], if it observes any."""
+        observation, pages = self.part.work.observed, len(self.part.table)
+        if observation is None:
+            return ()
+        rows = len(observation.rows)
+        return (HostTensor("f32", (rows, pages), masses[self.masses : self.masses + rows * pages]),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +70,17 @@ class _Arrays:
         self.draw_keys: list[int] = []
         self.mask_starts: list[int] = []
         self.mask: list[int] = []
+        self.mass_rows: list[int] = []
+        self.mass_starts = [0]
+        self.mass_layers: list[int] = []
 
     def add(self, part: Slice) -> Readout | None:
         work, size = part.work, self.page_size
         placement, rows = work.placement, slice(part.first, part.first + part.count)
         readout = None
         if part.last:
-            readout = Readout(part, len(self.sample_rows), len(work.rows))
+            readout = Readout(part, len(self.sample_rows), len(work.rows), self.mass_starts[-1])
+            self._observe(part)
             self.sample_rows += [len(self.token_src) + row - part.first for row in work.rows]
             seed = work.seed
             self.draw_keys += [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF] * len(work.rows)
@@ -79,6 +104,16 @@ class _Arrays:
         self.page_starts.append(len(self.pages))
         return readout
 
+    def _observe(self, part: Slice) -> None:
+        """The rows that a work observes, before its own rows are there."""
+        observation = part.work.observed
+        if observation is None:
+            return
+        for row in observation.rows:
+            self.mass_rows.append(len(self.token_src) + row - part.first)
+            self.mass_starts.append(self.mass_starts[-1] + len(part.table))
+            self.mass_layers += observation.words
+
     def inputs(self) -> StepInputs:
         return StepInputs(
             token_src=self.token_src,
@@ -94,6 +129,9 @@ class _Arrays:
             draw_keys=self.draw_keys,
             mask_starts=self.mask_starts if self.mask else (),
             mask=self.mask,
+            mass_rows=self.mass_rows,
+            mass_starts=self.mass_starts if self.mass_rows else (),
+            mass_layers=self.mass_layers,
         )
 
 
@@ -105,18 +143,21 @@ def build(slices: Sequence[Slice], page_size: int) -> Batch:
 
 
 def bucket_for(counts: Bucket, limit: Bucket) -> Bucket:
-    """The smallest bucket that holds ``counts``: powers of eight, so that a run meets few of them, up to ``limit``."""
+    """The smallest bucket that holds ``counts``: powers of eight, so that a run meets few of them, up to ``limit``; for what
+    follows from the others there is none."""
 
-    def grown(count: int, most: int) -> int:
+    def grown(count: int, most: int | None = None) -> int:
         size = 8
         while size < count:
             size *= 8
-        return min(size, most)
+        return size if most is None else min(size, most)
 
     return Bucket(
         grown(counts.rows, limit.rows),
         grown(counts.sequences, limit.sequences),
         grown(counts.sampled, limit.sampled),
         grown(counts.entries, limit.entries),
-        grown(counts.mask, max(limit.mask, counts.mask)) if counts.mask else 0,
+        grown(counts.mask) if counts.mask else 0,
+        grown(counts.observed) if counts.observed else 0,
+        grown(counts.masses) if counts.observed else 0,
     )

@@ -79,6 +79,7 @@ class Calls:
             arrival=next(self._arrivals),
             action=request.action,
             mask=request.mask,
+            observed=request.observed,
         )
         pages.begin_use(work.context, work.placement.entries)
         return work

@@ -16,6 +16,7 @@ from pie_edge.control.pages import Copy
 from pie_edge.control.queue import HostTensor
 from pie_edge.errors import OutOfMemory
 from pie_edge.model.spec import Cache, Family, Spec
+from pie_edge.program import observe
 from pie_edge.program.encodings import Encoding, encoded_bytes
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Program, Role, Value
@@ -27,6 +28,8 @@ COPIES = 64
 """Pages, or tokens, that one run of a copy Program duplicates."""
 
 Progress = Callable[[int, int, str], None]
+Samples = tuple[Sequence[int], Ticket | None]
+"""Numbers of readouts, and the run that reads a logit of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,10 @@ class Device:
             (v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")
         ]
         """States of the KV pool, with the bytes that a page has of each."""
+        layers = observe.attention_layers(program)
+        observable = observe.KIND in backend.limits.kinds and layers <= observe.MOST_LAYERS
+        self.observable_layers = layers if observable else 0
+        """How many layers' attention can be observed here."""
 
     @classmethod
     async def open(
@@ -167,36 +174,54 @@ class Device:
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
         return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed)))
 
-    def _sample_logits(self, readouts: Sequence[Readout]) -> Ticket | None:
-        """Start reading one logit of each readout's last row. A hidden state that is no number makes every logit of its row one,
-        and a context with such a token all rows after it: what a damaged weight or an overflow does shows here."""
-        if not readouts:
-            return None
+    def _sample_logits(self, readouts: Sequence[Readout]) -> Samples:
+        """Start reading one logit of the last row of passes that are to be checked. A hidden state that is no number makes every
+        logit of its row one, and a context with such a token all rows after it: what a damaged weight or an overflow does shows
+        there, and every so many tokens is often enough."""
+        wanted = [index for index, one in enumerate(readouts) if one.checked]
+        if not wanted:
+            return (), None
         logits, row = self._buffers["logits"], 4 * self._spec.vocabulary
-        return self._backend.download([(logits, (one.first + one.count - 1) * row, 4) for one in readouts])
+        rows = [readouts[index].first + readouts[index].count - 1 for index in wanted]
+        return wanted, self._backend.download([(logits, number * row, 4) for number in rows])
 
     async def _read(
         self,
         step: Batch,
         ticket: Ticket,
-        samples: Ticket | None,
+        samples: Samples,
         tickets: Sequence[tuple[Group, Ticket]],
         landed: Callable[[], None],
     ) -> list[tuple[HostTensor, ...] | None]:
         try:
-            if not tickets:
+            masses = memoryview(b"")
+            if step.inputs.counts.observed:
+                masses = (await self._backend.read(ticket))[observe.MASSES]
+            elif not tickets:
                 await self._backend.read(ticket)
-            sampled = {} if samples is None else await self._backend.read(samples)
+            broken = await self._not_finite(*samples)
             results: dict[Readout, tuple[HostTensor, ...]] = {}
             for group, pending in tickets:
                 results |= group.split(await self._backend.read(pending))
             return [
-                results.get(readout, ()) if _finite(sampled[str(index)]) else None
+                None if index in broken else (*results.get(readout, ()), *readout.observed(masses))
                 for index, readout in enumerate(step.readouts)
             ]
         finally:
             # From here and not from the task's callback: that would be a turn of the loop later.
             landed()
+
+    async def _not_finite(self, wanted: Sequence[int], samples: Ticket | None) -> set[int]:
+        """Which of the readouts have logits that are no numbers."""
+        if samples is None:
+            return set()
+        found = (await self._backend.read(samples)).values()
+        return {index for index, logit in zip(wanted, found, strict=True) if not _finite(logit)}
+
+    @property
+    def backend(self) -> str:
+        """Its name."""
+        return self._backend.limits.backend
 
     @property
     def page_states(self) -> tuple[Value, ...]:
@@ -227,6 +252,8 @@ class Device:
     async def _model(self, bucket: Bucket) -> tuple[StepLayout, Executable]:
         if bucket not in self._models:
             program = self._family.trace(self._spec, bucket, self.cache, self._encodings)
+            if bucket.observed:
+                program = observe.observe(program, bucket)
             self._models[bucket] = StepLayout(bucket), await self._compile(program)
         return self._models[bucket]
 

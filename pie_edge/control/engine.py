@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pie_edge.backend import Backend
-from pie_edge.control import batch, snapshot
+from pie_edge.control import batch, observation, snapshot
 from pie_edge.control.calls import Calls, not_finite
 from pie_edge.control.contents import Contents
 from pie_edge.control.device import Device, DeviceSettings, Flight
@@ -24,7 +24,7 @@ from pie_edge.control.handles import Handles
 from pie_edge.control.pages import Copy, Entry, PagePool, WorkingSet
 from pie_edge.control.parking import Parking, Spill
 from pie_edge.control.prefix import PrefixIndex
-from pie_edge.control.queue import HostTensor, Work
+from pie_edge.control.queue import HostTensor, Work, unsplittable_from
 from pie_edge.control.residency import Move, Residency, out_of_pages
 from pie_edge.control.scheduler import Budget, Slice, pick
 from pie_edge.control.space import Request, Space
@@ -126,17 +126,24 @@ class Engine:
     def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]:
         """A call of a space, checked against the step's limits; it waits behind earlier ones of its queue."""
         epilogue = self._epilogue(request, space.name)
-        tail = len(request.tokens) - min(request.rows, default=len(request.tokens) - 1)
-        if len(request.rows) > self._budget.sampled or (request.rows and tail > self._budget.rows):
+        if request.observed is not None:
+            observation.check(request.observed, self.observable_layers, self._device.backend, space.name)
+        tail = len(request.tokens) - unsplittable_from(request.tokens, request.rows, request.observed)
+        if len(request.rows) > self._budget.sampled or tail > self._budget.rows:
             raise ContextOverflow(
-                f"{space.name} reads {len(request.rows)} rows that reach {tail} tokens back; one pass can read "
-                f"{self._budget.sampled} rows of its last {self._budget.rows} tokens. Split the pass"
+                f"{space.name} reads {len(request.rows)} rows, and what it reads or observes reaches {tail} tokens back; one "
+                f"pass can read {self._budget.sampled} rows, of its last {self._budget.rows} tokens. Split the pass"
             )
         if len(request.placement.entries) > self._budget.entries:
             raise ContextOverflow(
                 f"{space.name} reads {len(request.placement.entries)} pages in one pass; the most is {self._budget.entries}"
             )
         return self.calls.ask(space, request, epilogue)
+
+    @property
+    def observable_layers(self) -> int:
+        """How many layers' attention a pass can observe; 0 where the device can't."""
+        return self._device.observable_layers
 
     def changed(self, context: WorkingSet) -> None:
         """A context changes between passes: what was prepared for it no longer holds."""

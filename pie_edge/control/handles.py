@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, PagePool
 from pie_edge.control.queue import HostTensor, Placement
 from pie_edge.control.space import Request, Space
@@ -42,10 +43,11 @@ class _Input:
 
 @dataclass(slots=True)
 class _Output:
-    """Row ``row`` of what the pass reads out."""
+    """Row ``row`` of what the pass reads out, and of what it observes if it does."""
 
     results: Future[Tensors]
     row: int
+    observed: bool
 
 
 class TokenCopies(Protocol):
@@ -162,10 +164,11 @@ class Handles:
         writes: Sequence[KvRange],
         outputs: Sequence[int],
         mask: Sequence[Sequence[bool]] | None = None,
+        layers: Sequence[int] | None = None,
     ) -> Future[Tensors]:
         """A pass of the embeds ``inputs`` over the tokens of ``context``; their keys go to ``writes``, one place each, and
         the last of them fill ``outputs``. A ``mask`` says of each input which tokens it may see, those of ``context`` in
-        their order and then those of ``writes``."""
+        their order and then those of ``writes``. With ``layers``, the outputs' attention in these is observed."""
         rows = [self._input(embed) for embed in inputs]
         if not rows:
             raise InvalidHandle(f"{self._space.name} forwards no embed; name at least one input")
@@ -187,18 +190,25 @@ class Handles:
             epilogue=distribution_wire(len(wanted), k) if wanted else None,
             parameters=(),
             mask=None if mask is None else self._mask(mask, len(rows), [*context, *writes], placement),
+            observed=None if layers is None else Observation(tuple(layers), wanted),
         )
         results = self._space.engine.enqueue(self._space, request)
         for row, embed in enumerate(outputs):
-            self._embeds[embed] = _Output(results, row)
+            self._embeds[embed] = _Output(results, row, layers is not None)
         return results
 
     def next_distribution(self, embed: int) -> tuple[Future[Tensors], int]:
-        """The results to wait for, ids and probabilities [rows, k], and this embed's row in them."""
-        found = self._embed(embed)
-        if not isinstance(found, _Output):
+        """The results to wait for, of which the first two are ids and probabilities [rows, k], and this embed's row."""
+        found = self._output(embed, "distribution")
+        return found.results, found.row
+
+    def attention_mass(self, embed: int) -> tuple[Future[Tensors], int]:
+        """The results to wait for, of which the last is masses [rows, pages of the pass], and this embed's row."""
+        found = self._output(embed, "attention")
+        if not found.observed:
             raise InvalidHandle(
-                f"{self._space.name} asks for the distribution of embed {embed}, which no pass has filled; name it in outputs"
+                f"{self._space.name} asks for the attention of embed {embed}, and the pass that filled it observed no layer; "
+                "ask for it with forward_observed"
             )
         return found.results, found.row
 
@@ -339,6 +349,14 @@ class Handles:
             held = "an output" if isinstance(found, _Output) else "nothing"
             raise InvalidHandle(
                 f"{self._space.name} forwards embed {embed}, which holds {held}; embed a token into it first"
+            )
+        return found
+
+    def _output(self, embed: int, what: str) -> _Output:
+        found = self._embed(embed)
+        if not isinstance(found, _Output):
+            raise InvalidHandle(
+                f"{self._space.name} asks for the {what} of embed {embed}, which no pass has filled; name it in outputs"
             )
         return found
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, WorkingSet, span_bits
 from pie_edge.sampling import Epilogue
 
@@ -30,7 +31,8 @@ class ForwardCall:
 
     ``rows`` are indices into ``tokens`` whose logits the epilogue sees; ``parameters`` are its host-supplied inputs, as
     bytes in their own dtype, in the order of the wire form. ``positions`` default to the places ``start … end``; a
-    ``mask`` is a whole number for each token, whose bit i says that the token may see place i.
+    ``mask`` is a whole number for each token, whose bit i says that the token may see place i. What is ``observed`` comes as
+    one more result after the epilogue's: masses, f32 [observed rows, pages up to ``end``].
     """
 
     working_set: int
@@ -42,6 +44,7 @@ class ForwardCall:
     parameters: tuple[bytes, ...] = ()
     positions: tuple[int, ...] | None = None
     mask: tuple[int, ...] | None = None
+    observed: Observation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class Work:
     arrival: int
     action: Callable[[], Awaitable[None]] | None = None
     mask: tuple[int, ...] | None = None
+    observed: Observation | None = None
     source: int | None = None
     slot: int | None = None
     confirmed: bool = True
@@ -143,12 +147,17 @@ class Work:
 
     @property
     def unsplittable_from(self) -> int:
-        """Rows from here on must share the last step: an epilogue sees all of its rows at once."""
-        return min(self.rows, default=len(self.tokens) - 1)
+        """Rows from here on must share the last step: an epilogue sees all of its rows at once, and so does who observes."""
+        return unsplittable_from(self.tokens, self.rows, self.observed)
 
     def end(self, count: int) -> int:
         """The place after the last of the next ``count`` rows."""
         return max(self.placement.places[self.done : self.done + count]) + 1
+
+
+def unsplittable_from(tokens: tuple[int, ...], rows: tuple[int, ...], observed: Observation | None) -> int:
+    """The first row that is read out or observed, or else the last one."""
+    return min(rows if observed is None else (*rows, *observed.rows), default=len(tokens) - 1)
 
 
 class Queues:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from pie_edge.control import pages
+from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.queue import ForwardCall, HostTensor, Placement
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
@@ -58,6 +59,7 @@ class Request:
     mask: tuple[int, ...] | None = None
     action: Callable[[], Awaitable[None]] | None = None
     """What to do instead of a pass, when the queue has come to it."""
+    observed: Observation | None = None
 
 
 class Submitter(Protocol):
@@ -213,7 +215,15 @@ class Space:
         if call.mask is not None:
             context.plain = False
         request = Request(
-            id(context), call.tokens, call.rows, placement, context, call.epilogue, call.parameters, call.mask
+            id(context),
+            call.tokens,
+            call.rows,
+            placement,
+            context,
+            call.epilogue,
+            call.parameters,
+            call.mask,
+            observed=call.observed,
         )
         return self.engine.enqueue(self, request)
 
@@ -299,6 +309,8 @@ class Space:
             )
         self.check_tokens(call.tokens)
         self.check_rows(call.rows, count)
+        if call.observed is not None:
+            self.check_rows(call.observed.rows, count, "observes")
         if call.positions is not None:
             if len(call.positions) != count:
                 raise InvalidHandle(
@@ -315,10 +327,10 @@ class Space:
                 f"{self.name} embedded token {wrong[0]}; the vocabulary has ids 0…{self.engine.vocabulary - 1}"
             )
 
-    def check_rows(self, rows: tuple[int, ...], count: int) -> None:
+    def check_rows(self, rows: tuple[int, ...], count: int, does: str = "reads") -> None:
         outside = [row for row in rows if not 0 <= row < count]
         if outside or list(rows) != sorted(set(rows)):
-            raise InvalidHandle(f"{self.name} reads rows {list(rows)} of {count}; give distinct ones in rising order")
+            raise InvalidHandle(f"{self.name} {does} rows {list(rows)} of {count}; give distinct ones in rising order")
 
     def check_positions(self, positions: Sequence[int]) -> None:
         self._check_context(max(positions, default=0) + 1)

@@ -34,7 +34,7 @@ def ranges(pages: list[int], start: int, end: int) -> list[KvRange]:
 
 async def distribution(handles: Handles, embed: int) -> tuple[list[int], list[float]]:
     results, row = handles.next_distribution(embed)
-    ids, probabilities = await results
+    ids, probabilities, *_ = await results
     width = ids.shape[-1]
     part = slice(row * width, (row + 1) * width)
     return list(ids.data[part]), list(probabilities.data[part])

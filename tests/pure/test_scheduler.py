@@ -135,6 +135,15 @@ def test_a_bucket_holds_what_it_was_chosen_for(rows: int, sequences: int, sample
     assert limit.holds(chosen)
 
 
+@given(st.integers(1, 10_000), st.integers(1, 512), st.integers(1, 100_000))
+def test_masks_and_observed_rows_of_any_number_meet_few_buckets(mask: int, observed: int, masses: int) -> None:
+    chosen = bucket_for(Bucket(1, 1, 1, 1, mask, observed, masses), Bucket(512, 64, 64, 3000))
+    powers = {8**i for i in range(1, 7)}
+    for size, count in ((chosen.mask, mask), (chosen.observed, observed), (chosen.masses, masses)):
+        assert size in powers
+        assert count <= size < 8 * max(count, 8)
+
+
 def test_calls_on_one_context_keep_their_order_and_others_overtake() -> None:
     queues = Queues()
     first, second, other = work(1, arrival=0), work(1, arrival=1), work(1, arrival=2)
