@@ -67,7 +67,9 @@ HTTP          | fetch                | http.request                | events.requ
 children      | launch               | runtime.launch              | children.child.launch
 snapshots     | list                 | snapshots.names             | snapshots.all
 snapshots     | delete               | snapshots.delete            | snapshots.delete
-Introspective | attention mass       | traits.attention_mass       | introspective.attention-mass
+Introspective | attention layers     | model.attention_layers      | introspective.attention-layers
+Introspective | forward, observed    | traits.forward_observed     | introspective.forward-observed
+Introspective | attention mass       | traits.attention_mass       | events.request.attention-mass
 """
 INTRODUCTION = """
 Made by `scripts/generate-docs` from `inferlets/wit` and the Python SDK. `u32` is a whole number from 0 to 2³² − 1, `s32` one

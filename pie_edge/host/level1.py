@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.handles import Handles, KvRange, Tensors
+from pie_edge.control.queue import HostTensor
 from pie_edge.errors import InvalidHandle, PieError, ResourceError
 from pie_edge.host.table import Table
 
@@ -73,11 +74,13 @@ class Level1:
         writes: Sequence[KvSlice],
         outputs: Sequence[int],
         mask: Sequence[bool] | None,
+        layers: Sequence[int] | None = None,
     ) -> None:
+        """With ``layers``, the attention of the outputs in these is observed."""
         order = self._queue(queue)
         reads, places = self._ranges(context), self._ranges(writes)
         rows = None if mask is None else self._rows(mask, len(inputs), [*reads, *places])
-        self.handles.forward(queue, reads, inputs, places, outputs, rows).add_done_callback(order.note)
+        self.handles.forward(queue, reads, inputs, places, outputs, rows, layers).add_done_callback(order.note)
 
     def mask_page(self, queue: int, page: int, hidden: Sequence[bool]) -> None:
         order = self._queue(queue)
@@ -114,12 +117,16 @@ class Level1:
         results.add_done_callback(self._told)
 
         def present(tensors: Tensors) -> tuple[memoryview, memoryview]:
-            tokens, probabilities = tensors
-            width = tokens.shape[-1]
-            own = slice(row * width, (row + 1) * width)
-            return tokens.data[own], probabilities.data[own]
+            tokens, probabilities, *_ = tensors
+            return _row(tokens, row), _row(probabilities, row)
 
         return results, present
+
+    def attention_mass(self, embed: int) -> tuple[asyncio.Future[Tensors], Callable[[Tensors], Any]]:
+        """What to wait for, and what to make of it: the masses."""
+        results, row = self.handles.attention_mass(embed)
+        results.add_done_callback(self._told)
+        return results, lambda tensors: _row(tensors[-1], row)
 
     def _told(self, results: asyncio.Future[Tensors]) -> None:
         """Whoever asks for a pass's output hears of its failure there."""
@@ -160,6 +167,11 @@ class Level1:
                 f"{inputs * width}"
             )
         return [mask[start : start + width] for start in range(0, len(mask), width)] if width else []
+
+
+def _row(tensor: HostTensor, row: int) -> memoryview:
+    width = tensor.shape[-1]
+    return tensor.data[row * width : (row + 1) * width]
 
 
 def _runs(source: Sequence[KvRange], target: Sequence[KvRange]) -> Iterator[tuple[KvRange, KvRange, int]]:

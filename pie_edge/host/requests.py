@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from pie_edge.control.observation import Observation
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.errors import InferletError, InvalidHandle, PieError
 from pie_edge.host.http import Request as HttpRequest
@@ -34,12 +35,13 @@ def begin(guest: Guest, kind: str, payload: Any) -> Begun:
 
 
 def _forward(guest: Guest, call: tuple[Any, ...]) -> Begun:
-    context, tokens, start, end, rows, epilogue, parameters, positions, mask = call
+    context, tokens, start, end, rows, epilogue, parameters, positions, mask, observed = call
     data = tuple(array(_CODES[case], values).tobytes() for case, values in parameters)
     places = None if positions is None else tuple(positions)
     seen = None if mask is None else _seen(guest, mask, len(tokens), end)
+    observation = None if observed is None else Observation(*map(tuple, observed))
     pending = guest.space.submit(
-        ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data, places, seen)
+        ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data, places, seen, observation)
     )
     return pending, lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
 
@@ -77,6 +79,11 @@ def _synchronize(guest: Guest, queue: int) -> Begun:
 def _next_distribution(guest: Guest, embed: int) -> Begun:
     results, then = guest.level1.next_distribution(embed)
     return results, lambda tensors: ("distribution", then(tensors))
+
+
+def _attention_mass(guest: Guest, embed: int) -> Begun:
+    results, then = guest.level1.attention_mass(embed)
+    return results, lambda tensors: ("masses", then(tensors))
 
 
 def _message(guest: Guest, subscription: int) -> Begun:
@@ -131,6 +138,7 @@ _KINDS: dict[str, Callable[[Guest, Any], Begun]] = {
     "receive": _receive,
     "synchronize": _synchronize,
     "next-distribution": _next_distribution,
+    "attention-mass": _attention_mass,
     "message": _message,
     "fetch": _fetch,
     "child-result": _child_result,

@@ -247,7 +247,7 @@ return [
 ]
 """)
     tokens = TinyTokenizer().encode("the end")
-    traits = ["allocate", "forward", "input-text", "output-text", "tokenize"]
+    traits = ["allocate", "forward", "input-text", "output-text", "tokenize", "introspective"]
     assert told == [
         tokens,
         "the end",
@@ -257,7 +257,7 @@ return [
         traits,
         TEMPLATE,
         ["tiny", "", "", ""],
-        traits,
+        sorted(traits),
         [piece.hex() for piece in PIECES],
     ]
 

@@ -74,7 +74,31 @@ REFUSED = {
     "an image": ("embed_img(e, b'', 0)", "Unsupported", "tiny has no trait input-image; its traits are allocate"),
     "the size of an image": ("num_embs_needed(10, 10)", "Unsupported", "no trait input-image"),
     "an adapter": ("forward_with_adapter('a', kv[:3], e[0], kv[3:4])", "Unsupported", "no trait adapter"),
-    "introspection": ("attention_mass(e[0], [0])", "Unsupported", "no trait introspective"),
+    "attention that nothing has": (
+        "await attention_mass(e[0])",
+        "InvalidHandle",
+        "which no pass has filled",
+    ),
+    "attention of a freed embed": ("await attention_mass(lost)", "InvalidHandle", "freed or never allocated"),
+    "attention of two embeds": ("await attention_mass(e)", "UsageError", "one embed is wanted"),
+    "attention that wasn't observed": (
+        "await attention_mass(out)",
+        "InvalidHandle",
+        "observed no layer; ask for it with",
+    ),
+    "no layer to observe": ("forward_observed([], kv[:3], e[0], kv[3:4], out)", "InvalidHandle", "observes no layer"),
+    "a layer beyond the last": (
+        "forward_observed([0, 2], kv[:3], e[0], kv[3:4], out)",
+        "InvalidHandle",
+        "observes layer 2; the model has layers 0…1",
+    ),
+    "a negative layer": (
+        "forward_observed([-1], kv[:3], e[0], kv[3:4], out)",
+        "InvalidHandle",
+        "-1 was given as a layer",
+    ),
+    "a layer twice": ("forward_observed([1, 1], kv[:3], e[0], kv[3:4], out)", "InvalidHandle", "one of them twice"),
+    "nothing to observe": ("forward_observed([1], kv[:3], e[0], kv[3:4], out[:0])", "InvalidHandle", "of no row"),
 }
 
 PROGRAM = """

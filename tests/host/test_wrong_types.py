@@ -22,6 +22,7 @@ WRONG = {
     "tokenizer.Decoder().push([2**40])": "InvalidHandle: Decoder.push takes token ids",
     "WorkingSet(tokens=2**32)": "InvalidHandle: a working set of 4294967296 tokens",
     "WorkingSet(tokens=16).reserve(2**32)": "InvalidHandle: pages is 4294967296",
+    "ForwardPass().observe([1.5])": "InvalidHandle: a layer to observe is 1.5",
     "WorkingSet(tokens=16).discard(0, 2**32)": "InvalidHandle: count is 4294967296",
 }
 
@@ -30,7 +31,7 @@ WRONG = {
 def test_a_value_of_a_wrong_type_is_an_exception_at_its_line(call: str) -> None:
     source = f"""
 from inferlet import chat, model, runtime, session, tokenizer
-from inferlet.eta import WorkingSet
+from inferlet.eta import ForwardPass, WorkingSet
 
 def main(input):
     try:

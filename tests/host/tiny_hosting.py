@@ -27,10 +27,11 @@ async def tiny_host(
     fingerprint: str = "tiny",
     top_k: int = 8,
     settings: dict[str, Any] | None = None,
+    backend: ReferenceBackend | None = None,
     **limits: Any,
 ) -> AsyncIterator[tuple[Host, Engine]]:
     """At the end nothing may be left of any inferlet but what it exported."""
-    engine = await open_tiny(ReferenceBackend(), **(settings or {}))
+    engine = await open_tiny(backend or ReferenceBackend(), **(settings or {}))
     tokenizer: Any = TinyTokenizer()
     host = await Host.open(
         engine,

@@ -70,7 +70,8 @@ class NativeHost:
     def __init__(self, thread: EngineThread, seed: int, template: bool) -> None:
         self._thread = thread
         tokenizer: Any = TinyTokenizer()
-        described = Model(thread.engine.facts, tokenizer, TinyTurns() if template else None)
+        turns, engine = TinyTurns() if template else None, thread.engine
+        described = Model(engine.facts, tokenizer, turns, attention_layers=engine.observable_layers)
         self.said: list[str] = []
         source: Any = SimpleNamespace()
         self.guest: Guest = thread.ask(
@@ -196,8 +197,8 @@ class NativeWorkingSet:
 
 def _submission(ticket: int, request: _host.Request) -> tuple[int, tuple[str, Any]]:
     match request:
-        case _host.Forward(context, tokens, start, end, rows, epilogue, parameters, positions, mask):
-            call = (context.id, tokens, start, end, rows, epilogue, parameters, positions, mask)
+        case _host.Forward(context, tokens, start, end, rows, epilogue, parameters, positions, mask, observed):
+            call = (context.id, tokens, start, end, rows, epilogue, parameters, positions, mask, observed)
             return ticket, ("forward", call)
         case _host.SaveSnapshot(context, name, length, note):
             return ticket, ("save-snapshot", (context.id, name, length, note))
@@ -242,6 +243,6 @@ def native(*, seed: int = 1, template: bool = True, **settings: Any) -> Iterator
 
 def _forget() -> None:
     """What one instance knows and the next must not."""
-    for cached in (model.facts, chat._prefix, chat._stop_tokens):
+    for cached in (model.facts, model.attention_layers, chat._prefix, chat._stop_tokens):
         cached.cache_clear()
     _seeds._numbers = itertools.count()

@@ -8,12 +8,9 @@ from pie_edge.errors import ModelNotFound, Unsupported
 from pie_edge.host.guest import Guest
 from pie_edge.host.interfaces import QUEUE, Interface
 
-TRAITS = ("allocate", "forward", "input-text", "output-text", "tokenize")
-"""Of every model that this version runs."""
-
 
 def _without(guest: Guest, trait: str) -> Unsupported:
-    had = ", ".join(TRAITS)
+    had = ", ".join(guest.model.traits)
     return Unsupported(
         f"{guest.model.facts.name} has no trait {trait}; its traits are {had}. Ask available_traits first"
     )
@@ -27,19 +24,15 @@ def _no_image(guest: Guest, *arguments: Any) -> None:
     raise _without(guest, "input-image")
 
 
-def _no_introspection(guest: Guest, *arguments: Any) -> None:
-    raise _without(guest, "introspective")
-
-
 def _with_traits(guest: Guest, traits: list[str]) -> list[str]:
-    return [guest.model.facts.name] if set(traits) <= set(TRAITS) else []
+    return [guest.model.facts.name] if set(traits) <= set(guest.model.traits) else []
 
 
 def _describe(guest: Guest, name: str) -> tuple[Any, ...]:
     facts = guest.model.facts
     if name != facts.name:
         raise ModelNotFound(f"{guest.name} asks for the model {name!r}; there is {facts.name}")
-    return facts.name, list(TRAITS), facts.description, facts.version, facts.licence, guest.model.template
+    return facts.name, list(guest.model.traits), facts.description, facts.version, facts.licence, guest.model.template
 
 
 PAGES: dict[str, Interface] = {
@@ -90,5 +83,11 @@ PAGES: dict[str, Interface] = {
     ),
     "input-image": ({}, {"embed-image": _no_image, "image-embeds": _no_image}),
     "output-text": ({}, {}),
-    "introspective": ({}, {"attention-mass": _no_introspection}),
+    "introspective": (
+        {},
+        {
+            "attention-layers": lambda guest: guest.model.attention_layers,
+            "forward-observed": lambda guest, queue, layers, *call: guest.level1.forward(queue, *call, layers),
+        },
+    ),
 }

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from inferlet._requests import (
+    AttentionMass,
     Candidates,
     ChildMessage,
     ChildResult,
@@ -17,6 +18,7 @@ from inferlet._requests import (
     Fetch,
     Forward,
     LoadSnapshot,
+    Masses,
     Message,
     NextDistribution,
     Outcome,
@@ -30,6 +32,7 @@ from inferlet._requests import (
 )
 
 __all__ = [
+    "AttentionMass",
     "Candidates",
     "ChildMessage",
     "ChildResult",
@@ -40,6 +43,7 @@ __all__ = [
     "Forward",
     "Host",
     "LoadSnapshot",
+    "Masses",
     "Message",
     "NextDistribution",
     "Outcome",
@@ -153,7 +157,17 @@ class PagesHost(Protocol):
     def embed_text(self, embeds: Sequence[int], tokens: Sequence[int], positions: Sequence[int]) -> None: ...
     def embed_image(self, embeds: Sequence[int], image: bytes, position: int) -> None: ...
     def image_embeds(self, width: int, height: int) -> int: ...
-    def attention_mass(self, output: int, layers: Sequence[int]) -> list[float]: ...
+    def attention_layers(self) -> int: ...
+    def forward_observed(
+        self,
+        queue: int,
+        layers: Sequence[int],
+        context: Sequence[Slice],
+        inputs: Sequence[int],
+        writes: Sequence[Slice],
+        outputs: Sequence[int],
+        mask: Sequence[bool] | None,
+    ) -> None: ...
 
 
 class OutsideHost(Protocol):

@@ -45,6 +45,8 @@ class Forward:
     parameters: list[Elements]
     positions: list[int] | None = None
     mask: list[bool] | None = None
+    observed: tuple[list[int], list[int]] | None = None
+    """Layers, and rows: one more tensor comes back, masses [rows, pages]."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,13 @@ class Synchronize:
 @dataclass(slots=True)
 class NextDistribution:
     """The outcome is a ``Candidates``."""
+
+    embed: int
+
+
+@dataclass(slots=True)
+class AttentionMass:
+    """The outcome is a ``Masses``."""
 
     embed: int
 
@@ -123,6 +132,7 @@ Request = (
     | Receive
     | Synchronize
     | NextDistribution
+    | AttentionMass
     | Message
     | Fetch
     | ChildResult
@@ -141,6 +151,13 @@ class Candidates:
 
 
 @dataclass(slots=True)
+class Masses:
+    """How attention was spread over the pages of a pass."""
+
+    by_page: list[float]
+
+
+@dataclass(slots=True)
 class Response:
     """An answer over HTTP; names of headers are in lower case."""
 
@@ -150,4 +167,4 @@ class Response:
     body: bytes
 
 
-Outcome = list[Tensor] | str | Candidates | Response | PieError | None
+Outcome = list[Tensor] | str | Candidates | Masses | Response | PieError | None

@@ -54,7 +54,7 @@ class Pages:
     embed_text = staticmethod(_listed(input_text.embed_text))
     embed_image = staticmethod(_listed(input_image.embed_image))
     image_embeds = staticmethod(checked(input_image.image_embeds))
-    attention_mass = staticmethod(_listed(introspective.attention_mass))
+    attention_layers = staticmethod(introspective.attention_layers)
 
     def models_with_traits(self, traits: Sequence[str]) -> list[str]:
         return models.with_traits([_TRAITS[trait] for trait in traits])
@@ -101,6 +101,19 @@ class Pages:
     ) -> None:
         call = _call(context, inputs, writes, outputs, mask)
         checked(forward_pages.forward_with_adapter)(queue, adapter, *call)
+
+    def forward_observed(
+        self,
+        queue: int,
+        layers: Sequence[int],
+        context: Sequence[Slice],
+        inputs: Sequence[int],
+        writes: Sequence[Slice],
+        outputs: Sequence[int],
+        mask: Sequence[bool] | None,
+    ) -> None:
+        call = _call(context, inputs, writes, outputs, mask)
+        checked(introspective.forward_observed)(queue, list(layers), *call)
 
 
 def _call(

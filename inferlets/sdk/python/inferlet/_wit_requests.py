@@ -9,6 +9,7 @@ from componentize_py_types import Err
 from wit_world.imports import events, forward, http, types
 
 from inferlet._requests import (
+    AttentionMass,
     Candidates,
     ChildMessage,
     ChildResult,
@@ -16,6 +17,7 @@ from inferlet._requests import (
     Fetch,
     Forward,
     LoadSnapshot,
+    Masses,
     Message,
     NextDistribution,
     Outcome,
@@ -50,6 +52,7 @@ def outcome(result: Any) -> Outcome:
 
 
 def _forward(request: Forward) -> Any:
+    observed = None if request.observed is None else forward.Observation(*request.observed)
     call = forward.Call(
         request.context.id,
         request.tokens,
@@ -60,6 +63,7 @@ def _forward(request: Forward) -> Any:
         [_elements(parameter) for parameter in request.parameters],
         request.positions,
         request.mask,
+        observed,
     )
     return events.Request_Forward(call)
 
@@ -98,6 +102,7 @@ _CASES: dict[type, Callable[[Any], Any]] = {
     Receive: lambda request: _RECEIVE,
     Synchronize: lambda request: events.Request_Synchronize(request.queue),
     NextDistribution: lambda request: events.Request_NextDistribution(request.embed),
+    AttentionMass: lambda request: events.Request_AttentionMass(request.embed),
     Message: lambda request: events.Request_Message(request.subscription),
     Fetch: _fetch,
     ChildResult: lambda request: events.Request_ChildResult(request.child),
@@ -110,5 +115,6 @@ _VALUES: dict[type, Callable[[Any], Outcome]] = {
     events.Value_Tensors: lambda value: [Tensor(one.shape, one.elements.value) for one in value.value],
     events.Value_Text: lambda value: str(value.value),
     events.Value_Distribution: lambda value: Candidates(value.value.tokens, value.value.probabilities),
+    events.Value_Masses: lambda value: Masses(value.value),
     events.Value_Response: _response,
 }

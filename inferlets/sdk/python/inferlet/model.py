@@ -60,6 +60,13 @@ def page_size() -> int:
 
 
 @functools.cache
+def attention_layers() -> int:
+    """How many layers' attention a pass can observe. They count from 0; there are none where the model has no trait
+    ``introspective``."""
+    return host().attention_layers()
+
+
+@functools.cache
 def vocabulary() -> list[bytes]:
     """What each token spells, by its id: parts of a character are no valid UTF-8, control tokens have their names."""
     spelled: list[bytes] = []

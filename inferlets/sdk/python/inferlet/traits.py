@@ -19,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from inferlet import _loop, model, queues
-from inferlet._host import Candidates, NextDistribution, Slice, host
+from inferlet._host import AttentionMass, Candidates, Masses, NextDistribution, Slice, host
 from inferlet.errors import InvalidHandle, UsageError
+from inferlet.model import attention_layers
 from inferlet.model import decode as detokenize
 from inferlet.model import encode as tokenize
 from inferlet.model import vocabulary as get_vocabs
@@ -34,6 +35,7 @@ __all__ = [
     "Queue",
     "alloc_emb",
     "alloc_kvpage",
+    "attention_layers",
     "attention_mass",
     "available_traits",
     "copy_kvpage",
@@ -45,6 +47,7 @@ __all__ = [
     "embed_txt",
     "export_kvpage",
     "forward",
+    "forward_observed",
     "forward_with_adapter",
     "forward_with_mask",
     "get_next_dist",
@@ -171,6 +174,23 @@ def forward_with_adapter(
     host().forward_with_adapter(or_default(queue).id, adapter, *_call(context, inputs, writes, outputs, mask))
 
 
+def forward_observed(
+    layers: Iterable[int],
+    context: KvPages,
+    inputs: Embeds,
+    writes: KvPages,
+    outputs: Embeds,
+    *,
+    mask: Sequence[Sequence[bool]] | None = None,
+    queue: Queue | None = None,
+) -> None:
+    """As ``forward``, and ``attention_mass`` of each output says what its token attended to in these layers, of which there are
+    ``attention_layers()``. Raises Unsupported where the model has no trait ``introspective``."""
+    queues.flush()
+    chosen = [_unsigned(layer, "as a layer") for layer in layers]
+    host().forward_observed(or_default(queue).id, chosen, *_call(context, inputs, writes, outputs, mask))
+
+
 def mask_kvpage(kv: KvPages, hidden: Sequence[bool], *, queue: Queue | None = None) -> None:
     """Hides (True) or shows each token of whole pages from later passes of the queue. Others who share the pages' content see
     it as before."""
@@ -230,11 +250,12 @@ async def get_next_dist(embed: Embeds) -> Distribution:
     return Distribution(found.tokens, found.probabilities)
 
 
-def attention_mass(output: Embeds, layers: Sequence[int]) -> list[float]:
-    """How much of the attention of an output's token, in these layers, went to each page of its pass. Raises Unsupported where
-    the model has no trait ``introspective``."""
-    queues.flush()
-    return host().attention_mass(_one(output), [_unsigned(layer, "as a layer") for layer in layers])
+async def attention_mass(output: Embeds) -> list[float]:
+    """How the attention of the token whose ``forward_observed`` filled this one embed was spread over the pages of that pass, in
+    the order in which ``context`` and then ``writes`` first name them: the mean over heads and the observed layers, 1 in all.
+    Raises what the pass failed with."""
+    found: Masses = await _loop.current().submit(AttentionMass(_one(output)))
+    return list(found.by_page)
 
 
 def _one(embed: Embeds) -> int:

@@ -1,7 +1,7 @@
 """The forward pass in an inferlet's own hands: contexts, passes, and what is computed from their logits."""
 
 from inferlet.eta import intrinsics
-from inferlet.eta.forward import ForwardPass, Output
+from inferlet.eta.forward import ForwardPass, Observation, Output
 from inferlet.eta.ops import (
     abs_,
     and_,
@@ -70,6 +70,7 @@ from inferlet.eta.working_set import Geometry, WorkingSet
 __all__ = [
     "ForwardPass",
     "Geometry",
+    "Observation",
     "Output",
     "Pipeline",
     "Tensor",

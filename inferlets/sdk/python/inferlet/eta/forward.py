@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferlet import model
+from inferlet import _check, model
 from inferlet._host import Forward, Tensor
 from inferlet.errors import InvalidHandle, UsageError
 from inferlet.eta.memo import traced as trace_once
@@ -18,18 +18,51 @@ if TYPE_CHECKING:
     from inferlet.eta.pipeline import Pipeline
 
 
-class Output:
-    """What an epilogue will have computed; await it, as often as you like."""
+class _Awaited:
+    """A part of what a pass gives."""
 
-    def __init__(self, traced: Traced) -> None:
-        self._traced = traced
+    _called = ""
+
+    def __init__(self) -> None:
         self._answer: asyncio.Future[list[Tensor]] | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self._answer is None:
-            raise UsageError("this epilogue's pass wasn't submitted yet; submit it to a pipeline, then await")
+            raise UsageError(f"this {self._called}'s pass wasn't submitted yet; submit it to a pipeline, then await")
         tensors = yield from self._answer.__await__()
-        return self._traced.pack([_nest(tensor.shape, tensor.elements) for tensor in tensors])
+        return self._take([_nest(tensor.shape, tensor.elements) for tensor in tensors])
+
+    def _take(self, values: list[Any]) -> Any:
+        raise NotImplementedError
+
+
+class Output(_Awaited):
+    """What an epilogue will have computed; await it, as often as you like."""
+
+    _called = "epilogue"
+
+    def __init__(self, traced: Traced) -> None:
+        super().__init__()
+        self._traced = traced
+        self._observed = False
+
+    def _take(self, values: list[Any]) -> Any:
+        return self._traced.pack(values[:-1] if self._observed else values)
+
+
+class Observation(_Awaited):
+    """What a pass will have attended to; await it, as often as you like: of each observed token, the share of its attention that
+    went to each page."""
+
+    _called = "observation"
+
+    def __init__(self, layers: list[int], rows: list[int]) -> None:
+        super().__init__()
+        self.layers = layers
+        self.rows = rows
+
+    def _take(self, values: list[Any]) -> Any:
+        return values[-1]
 
 
 def _nest(shape: Sequence[int], elements: list[Any]) -> Any:
@@ -53,6 +86,7 @@ class ForwardPass:
         self._rows: list[int] | None = None
         self._traced: Traced | None = None
         self._output: Output | None = None
+        self._observation: Observation | None = None
         self._submitted = False
 
     def embed(self, tokens: Iterable[int], positions: Iterable[int] | None = None) -> None:
@@ -105,18 +139,32 @@ class ForwardPass:
         self._output = Output(traced)
         return self._output
 
+    def observe(self, layers: Iterable[int], *, rows: Iterable[int] = (-1,)) -> Observation:
+        """Keeps what the last embedded token attends to in these layers, of which there are ``model.attention_layers()``. Other
+        tokens are chosen with ``rows``, by their place in ``embed``, in rising order.
+
+        Gives an awaitable of a list for each token: of each page up to the geometry's end, the share of the token's attention
+        that went to it, as a mean over heads and layers. It raises Unsupported where the model has no trait ``introspective``.
+        """
+        if self._observation is not None:
+            raise UsageError("this pass is observed already; name all layers and rows at once")
+        chosen = [_check.count(layer, "a layer to observe") for layer in layers]
+        self._observation = Observation(chosen, [int(row) for row in rows])
+        return self._observation
+
     def submit(self, pipeline: Pipeline) -> None:
         """The same as ``pipeline.submit(self)``."""
         pipeline.submit(self)
 
     def launch(self, loop: Loop) -> asyncio.Future[Any] | None:
-        """Hands the pass to the host, for ``Pipeline``; the future is None if an epilogue holds it."""
+        """Hands the pass to the host, for ``Pipeline``; the future is None if an epilogue or an observation holds it."""
         future = loop.submit(self._request())
         self._submitted = True
-        if self._output is None:
-            return future
-        self._output._answer = future
-        return None
+        if self._output is not None:
+            self._output._answer, self._output._observed = future, self._observation is not None
+        if self._observation is not None:
+            self._observation._answer = future
+        return future if self._output is None and self._observation is None else None
 
     def _request(self) -> Forward:
         if self._submitted:
@@ -132,7 +180,7 @@ class ForwardPass:
                 f"{count} tokens are embedded and geometry({geometry.start}, {geometry.end}) has places for "
                 f"{geometry.end - geometry.start}; the two must be equal"
             )
-        traced = self._traced
+        traced, observation = self._traced, self._observation
         return Forward(
             context.handle(),
             self._tokens,
@@ -143,6 +191,7 @@ class ForwardPass:
             traced.parameters if traced else [],
             self._positions,
             self._flat_mask(count, geometry.end),
+            None if observation is None else (observation.layers, _rows(observation.rows, count, "observed")),
         )
 
     def _flat_mask(self, count: int, end: int) -> list[bool] | None:
@@ -157,18 +206,21 @@ class ForwardPass:
         return [bool(seen) for row in self._mask for seen in row]
 
     def _read_rows(self, wanted: int, count: int) -> list[int]:
-        if self._rows is None:
-            if wanted > count:
-                raise InvalidHandle(
-                    f"the epilogue sees the logits of {wanted} tokens and {count} are embedded; embed more"
-                )
-            return list(range(count - wanted, count))
-        rows = [row + count if row < 0 else row for row in self._rows]
-        if not all(0 <= row < count for row in rows):
-            raise InvalidHandle(f"rows {self._rows} are read and {count} tokens are embedded; rows count them from 0")
-        if rows != sorted(set(rows)):
-            raise InvalidHandle(f"rows {self._rows} are read; name each once, in rising order")
-        return rows
+        if self._rows is not None:
+            return _rows(self._rows, count, "read")
+        if wanted > count:
+            raise InvalidHandle(f"the epilogue sees the logits of {wanted} tokens and {count} are embedded; embed more")
+        return list(range(count - wanted, count))
+
+
+def _rows(named: Sequence[int], count: int, done: str) -> list[int]:
+    """Their places among ``count`` tokens."""
+    rows = [row + count if row < 0 else row for row in named]
+    if not all(0 <= row < count for row in rows):
+        raise InvalidHandle(f"rows {list(named)} are {done} and {count} tokens are embedded; rows count them from 0")
+    if rows != sorted(set(rows)):
+        raise InvalidHandle(f"rows {list(named)} are {done}; name each once, in rising order")
+    return rows
 
 
 def _position(value: int) -> int:
