@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,16 @@ import pytest
 
 from pie_edge import errors as ours
 from pie_edge.control.engine import Engine
-from tests.backend.test_observation import Blind, masses
+from tests.backend.test_observation import MODEL, Blind, masses
 from tests.host.hosting import finish
 from tests.host.test_level1 import HEAD
 from tests.host.tiny_hosting import on_tiny, run_tiny
+from tests.support.oracle_run import log_probabilities, whole_pass_without
+from tests.support.tiny import PAGE
 from tests.support.tiny_oracle import greedy
+from tests.support.tiny_text import TinyTokenizer
+
+SNAPKV = Path(__file__).resolve().parents[2] / "inferlets" / "snapkv" / "main.py"
 
 TOKENS = [(5 * i + i * i) % 64 for i in range(30)]
 LEVEL_2 = f"""
@@ -85,6 +91,26 @@ return last, await seen, (await best, await best)
     close(last, masses(TOKENS, (1,)))
     close(some, masses(TOKENS, (0, 1), (20, 28)))
     assert best == greedy(TOKENS, 1) * 2
+
+
+@pytest.mark.parametrize("keep", [0, 3, 20])
+def test_the_example_keeps_the_heaviest_pages_and_goes_on_over_those_alone(keep: int) -> None:
+    prompt = "the ringer stops at no one. a test of it all: 0123456789 the end, yes? no!"
+    tokens = [1, *TinyTokenizer().encode(prompt)]
+    ended = run_tiny(SNAPKV, {"prompt": prompt, "keep": keep, "max_tokens": 9})
+    assert ended.error is None, ended.traceback
+    wanted = masses(tokens, (0, 1), range(len(tokens) - 16, len(tokens))).mean(axis=0)
+    close(ended.result["weights"], wanted)
+    pages = len(wanted)
+    middle = sorted(range(1, pages - 3), key=lambda page: -wanted[page])[:keep]
+    kept = sorted({0, *middle, *range(pages - 3, pages)})
+    assert ended.result["kept"] == kept
+    hidden = [place for place in range(len(tokens)) if place // PAGE not in kept]
+    answer: list[int] = []
+    while len(answer) < 9 and 2 not in answer:
+        whole = whole_pass_without(tokens + answer, hidden, len(tokens))
+        answer.append(int(log_probabilities(MODEL, tokens + answer, whole)[-1].argmax()))
+    assert ended.result["text"] == TinyTokenizer().decode(answer)
 
 
 REFUSED = {

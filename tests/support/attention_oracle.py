@@ -4,6 +4,7 @@ the table but those before the scores, float64."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,17 +22,24 @@ Wide = NDArray[np.float64]
 def masses(model: Loaded, tokens: list[int], layers: Sequence[int], page: int, hidden: Sequence[int] = ()) -> Wide:
     """[tokens, pages of ``page`` tokens]: the mean over heads and layers of each token's attention to each page. Some tokens
     may be ``hidden``, which is right for the first layer: its queries and keys don't depend on what others see."""
-    inputs = whole_pass(tokens)
+    return np.asarray(masses_by_layer(model, tokens, page, hidden)[list(layers)].mean(axis=0))
+
+
+def masses_by_layer(model: Loaded, tokens: list[int], page: int, hidden: Sequence[int] = ()) -> Wide:
+    """[layers, tokens, pages], of one pass."""
+    inputs = replace(whole_pass(tokens), sample_rows=[0], draw_keys=[0, 0])  # nobody looks at its logits
     bucket = inputs.counts
     cache = Cache(bucket.entries + 1, PAGE, DType.F32, bucket.sampled, 1)
     program = model.family.trace(model.spec, bucket, cache, dict.fromkeys(model.weights, Dense(DType.F32)))
     states = {v.name: np.zeros(v.shape, reference.NUMPY[v.dtype]) for v in program.by_role(Role.STATE)}
     found = reference.run(program, model.weights | states, StepLayout(bucket).pack(inputs).tobytes())
-    attentions = [op for op in program.ops if op.kind == "attention"]
-    by_token = np.mean([_weights(attentions[layer], found, len(tokens), hidden) for layer in layers], axis=0)
     pages = -(-len(tokens) // page)
-    padded = np.pad(by_token, ((0, 0), (0, pages * page - len(tokens))))
-    return np.asarray(padded.reshape(len(tokens), pages, page).sum(axis=2))
+    layers = []
+    for op in program.ops:
+        if op.kind == "attention":
+            padded = np.pad(_weights(op, found, len(tokens), hidden), ((0, 0), (0, pages * page - len(tokens))))
+            layers.append(padded.reshape(len(tokens), pages, page).sum(axis=2))
+    return np.stack(layers)
 
 
 def _weights(op: Op, found: dict[str, Floats], count: int, hidden: Sequence[int]) -> Wide:

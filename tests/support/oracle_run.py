@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,19 @@ def whole_pass(tokens: list[int]) -> StepInputs:
     )
 
 
-def log_probabilities(model: Loaded, tokens: list[int]) -> NDArray[np.float64]:
-    """[tokens, vocabulary] of the reference."""
-    inputs = whole_pass(tokens)
+def whole_pass_without(tokens: list[int], hidden: Collection[int], after: int) -> StepInputs:
+    """The same, but that tokens from ``after`` on don't see those that are ``hidden``."""
+    inputs, entries = whole_pass(tokens), -(-len(tokens) // PAGE)
+    seen = sum(1 << place for place in range(entries * PAGE) if place not in hidden)
+    full = (1 << PAGE) - 1
+    rows = [seen if row >= after else -1 for row in range(len(tokens))]
+    mask = [row >> entry * PAGE & full for row in rows for entry in range(entries)]
+    return replace(inputs, mask_starts=[1], mask=mask)
+
+
+def log_probabilities(model: Loaded, tokens: list[int], inputs: StepInputs | None = None) -> NDArray[np.float64]:
+    """[tokens, vocabulary] of the reference; ``inputs`` are those of a whole pass by default."""
+    inputs = inputs or whole_pass(tokens)
     bucket = inputs.counts
     cache = Cache(bucket.entries + 1, PAGE, DType.F32, bucket.sampled, 1)
     encodings = dict.fromkeys(model.weights, Dense(DType.F32))

@@ -92,8 +92,10 @@ class WorkingSet:
         return host().remove_working_set(_check.text(key, "WorkingSet.remove"))
 
     def discard(self, first_page: int, count: int) -> None:
-        """Gives up what ``count`` pages from ``first_page`` on hold; positions stay as they are."""
+        """Gives ``count`` pages from ``first_page`` on back, with what they hold. Those after them move down: their tokens have
+        other places now, and count as before as what they are. There is room for that many fewer."""
         self._ready().discard(_whole(first_page, "first_page"), _whole(count, "count"))
+        self._capacity -= count * model.page_size()
 
     def close(self) -> None:
         """Gives the pages back. Raises InvalidHandle if that was done already."""
