@@ -10,7 +10,6 @@ from pie_edge.control.scheduler import Slice
 from pie_edge.control.space import Space
 from pie_edge.program.step import Bucket, StepInputs
 
-
 CHECKED_EVERY = 16
 """Tokens of a context from one check of its logits to the next."""
 
