@@ -30,6 +30,7 @@ class Waiter:
         """Until a thread was told that it is reached, or that its slice is over; or until a look shows it."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
+        looking = loop.call_later(_LOOK, lambda: look(2 * _LOOK))
 
         def wake() -> None:
             if not woken.done():
@@ -47,7 +48,6 @@ class Waiter:
             else:
                 looking = loop.call_later(delay, look, min(2 * delay, _LONGEST_LOOK))
 
-        looking = loop.call_later(_LOOK, look, 2 * _LOOK)
         self._threads.submit(self._timeline.wait, value, _SLICE).add_done_callback(wake_from_thread)
         try:
             await woken
