@@ -13,7 +13,7 @@ let library;
 try {
     library = await import("node-llama-cpp");
 } catch (error) {
-    tell({missing: `${error.message}; npm install --prefix benchmarks --no-save --ignore-scripts node-llama-cpp`});
+    tell({missing: `${error.message}; npm install --prefix benchmarks --no-save --ignore-scripts node-llama-cpp`, memory: 0});
     process.exit(0);
 }
 const {getLlama, LlamaLogLevel} = library;
@@ -68,7 +68,7 @@ if (clockOrPrompt !== undefined && clockOrPrompt !== "cpu" && clockOrPrompt !== 
     }
     process.exit(0);
 }
-tell({description: `llama.cpp of node-llama-cpp, ${kind} (${(await llama.getGpuDeviceNames())[0] ?? "CPU"})`});
+tell({description: `llama.cpp of node-llama-cpp, ${kind} (${(await llama.getGpuDeviceNames())[0] ?? "CPU"})`, memory: process.memoryUsage().rss});
 for await (const line of createInterface({input: process.stdin})) {
     const {workload, ...given} = JSON.parse(line);
     for (const sequence of sequences) await sequence.clearHistory();
