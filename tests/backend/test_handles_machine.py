@@ -69,6 +69,10 @@ class Programs(RuleBasedStateMachine):
 
         return self.do(call())
 
+    def inside_of(self, page: Page, what: Callable[..., Any], *given: Any) -> Any:
+        """The same, or nothing: its program may be ended for want of pages until the loop comes to it."""
+        return self.inside(lambda: None if page.gone else what(*given))
+
     @initialize()
     def open(self) -> None:
         backend = RememberingBackend(SPEC.vocabulary, PAGE)
@@ -107,16 +111,23 @@ class Programs(RuleBasedStateMachine):
         named = [(page, slot) for page in context for slot in range(PAGE)]
         named += [(into, first + index) for index in range(len(tokens))]
         shown = [not masked or number % 2 == 0 for number in range(len(named))]
-        self.inside(handles.forward, 0, parts, embeds, written, outs, [shown] * len(tokens) if masked else None)
+
+        def ask() -> list[tuple[Any, int]]:
+            handles.forward(0, parts, embeds, written, outs, [shown] * len(tokens) if masked else None)
+            asked = [handles.next_distribution(out) for out in outs]
+            handles.free_embeds([*embeds, *outs])
+            return asked
+
+        asked = self.inside_of(into, ask)
+        if asked is None:
+            return
         new = {first + index: key for index, key in enumerate(zip(tokens, positions, strict=True))}
         into.tokens |= new
         places = {(page, slot) for (page, slot), seen in zip(named, shown, strict=True) if seen}
-        for row, out in enumerate(outs, len(tokens) - outputs):
+        for row, (results, index) in enumerate(asked, len(tokens) - outputs):
             later = {(into, slot) for slot in new if slot > first + row}
             seen = [page.tokens[slot] for page, slot in places - later if slot in page.tokens.keys() - page.hidden]
-            results, index = handles.next_distribution(out)
             self.answers.append(Answer(into.space, results, index, answer(seen, SPEC.vocabulary)))
-        handles.free_embeds([*embeds, *outs])
 
     passes: ClassVar[dict[str, Any]] = {
         "context": st.lists(pages, max_size=4, unique=True),
@@ -135,7 +146,7 @@ class Programs(RuleBasedStateMachine):
     @rule(page=pages, hidden=st.frozensets(st.integers(0, PAGE - 1)))
     def mask(self, page: Page, hidden: frozenset[int]) -> None:
         if not page.gone:
-            self.inside(page.handles.mask_page, 0, page.handle, [slot in hidden for slot in range(PAGE)])
+            self.inside_of(page, page.handles.mask_page, 0, page.handle, [slot in hidden for slot in range(PAGE)])
             page.hidden = hidden
 
     @rule(
@@ -149,7 +160,9 @@ class Programs(RuleBasedStateMachine):
         if source.gone or source.space is not into.space or source is into:
             return
         count = min(count, PAGE - first, PAGE - to)
-        done = self.inside(source.handles.copy_tokens, 0, source.handle, into.handle, first, to, count)
+        done = self.inside_of(source, source.handles.copy_tokens, 0, source.handle, into.handle, first, to, count)
+        if done is None:
+            return
         if any(first + i not in source.tokens for i in range(count)):
             self.do(self.end_of(done))
             assert isinstance(done.exception(), InvalidHandle | OutOfPages | InferletCancelled)
@@ -185,7 +198,7 @@ class Programs(RuleBasedStateMachine):
     def free(self, page: Page) -> None:
         """At once, whatever still names it."""
         if not page.gone:
-            self.inside(page.handles.free_pages, [page.handle])
+            self.inside_of(page, page.handles.free_pages, [page.handle])
 
     @rule(page=pages, what=st.sampled_from(("synchronize", "synchronize", "synchronize", "end")))
     def settle(self, page: Page, what: str) -> None:
@@ -195,8 +208,9 @@ class Programs(RuleBasedStateMachine):
             self.synchronize(page)
 
     def synchronize(self, page: Page) -> None:
-        if not page.gone:
-            self.do(self.end_of(self.inside(page.handles.synchronize, 0)))
+        done = self.inside_of(page, page.handles.synchronize, 0)
+        if done is not None:
+            self.do(self.end_of(done))
 
     @invariant()
     def answers_are_right(self) -> None:
