@@ -203,7 +203,7 @@ def test_a_model_is_imported_listed_shown_and_removed(cli: Cli, tmp_path: Path, 
     assert "im_start" in shown["chat_template"]
     assert cli("model", "remove", "mine", **home).stdout == "mine: removed\n"
     done = cli("model", "show", "mine", **home)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     assert "there is no model 'mine'" in done.stderr
     assert smollm2_path.exists()
 
