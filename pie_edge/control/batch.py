@@ -26,8 +26,11 @@ class Readout:
 
     @property
     def checked(self) -> bool:
-        """Whether its logits are checked for being numbers: those of prompts, and of every so many tokens after."""
+        """Whether its logits, if it reads any, are checked for being numbers: those of prompts, and of every so many tokens
+        after."""
         work = self.part.work
+        if self.count == 0:
+            return False
         return len(work.tokens) > 1 or work.placement.positions[-1] % CHECKED_EVERY == 0
 
     def observed(self, masses: memoryview) -> tuple[HostTensor, ...]:

@@ -490,6 +490,27 @@ def test_logits_that_are_no_numbers_are_an_error_of_the_pass_they_are_of(depth: 
     run(test)
 
 
+def test_a_pass_that_reads_nothing_has_no_logits_to_check() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            bad, silent = engine.open_space("bad", 0), engine.open_space("silent", 0)
+            context, other = bad.create_working_set(64), silent.create_working_set(64)
+            assert await silent.submit(ForwardCall(other, (1, 2, 3), 0, 3, ())) == ()
+            await next_token(bad, context, [3, 1, 4], 0)
+            poison(engine, bad)
+            # In one step, so that the row of the one is the last before the other's.
+            refused, unread = await asyncio.gather(
+                next_token(bad, context, [5, 6], 3),
+                silent.submit(ForwardCall(other, (4, 5), 3, 5, ())),
+                return_exceptions=True,
+            )
+            assert type(refused) is NotFinite
+            assert unread == ()
+            assert [await next_token(silent, other, [6], 5)] == expected([1, 2, 3, 4, 5, 6], 1)
+
+    run(test)
+
+
 def test_a_model_of_damaged_weights_says_so_at_the_first_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = random_weights()
     damaged["norm"][3] = np.nan

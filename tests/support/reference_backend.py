@@ -68,6 +68,9 @@ class ReferenceBackend:
 
     def download(self, spans: Sequence[tuple[HostBuffer, int, int]]) -> dict[str, Any]:
         self.runs.append("download")
+        for buffer, offset, nbytes in spans:
+            if offset < 0 or offset + nbytes > buffer.nbytes:
+                raise ValueError(f"{nbytes} bytes at {offset} aren't all in a buffer of {buffer.nbytes}")
         parts = [buffer.data[offset : offset + nbytes].copy() for buffer, offset, nbytes in spans]
         return {"outputs": {str(index): part for index, part in enumerate(parts)}}
 
