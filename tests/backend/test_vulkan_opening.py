@@ -19,12 +19,15 @@ from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
 from pie_edge.backends.vulkan.device import Gpu, open_gpu
 from pie_edge.backends.vulkan.fuse import fuse
+from pie_edge.backends.vulkan.launch import Module
 from pie_edge.backends.vulkan.lower import KINDS
 from pie_edge.backends.vulkan.session import Session
+from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.backends.vulkan.tuning import LinearVariant, Tuning, default_tuning
 from pie_edge.cli import app
 from pie_edge.config import load
 from pie_edge.errors import BackendUnavailable
+from tests.backend.vulkan_cases import check
 
 ROOT = Path(__file__).resolve().parents[2]
 FUSED = {"linear_group", "gated_linear", "rope_append"}
@@ -159,6 +162,28 @@ def test_a_backend_without_variants_says_that_there_is_nothing_to_tune(capsys: p
         app.start(["tune", "--backend", "cpu"])
     assert ended.value.code
     assert "backend cpu has no variants to choose from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("texels", [1 << 27, 1 << 8])
+def test_a_buffer_larger_than_a_devices_texels_is_read_as_words(monkeypatch: pytest.MonkeyPatch, texels: int) -> None:
+    names: list[str] = []
+
+    def open_small(name: str = "") -> Gpu:
+        gpu = open_gpu(name)
+        return replace(gpu, facts=replace(gpu.facts, texels=texels))
+
+    def seen(name: str) -> Module:
+        names.append(name)
+        return shader(name)
+
+    monkeypatch.setattr("pie_edge.backends.vulkan.backend.open_gpu", open_small)
+    monkeypatch.setattr("pie_edge.backends.vulkan.lower_linear.shader", seen)
+    options = Options()
+    live = Live(replace(options, tuning=replace(default_tuning(open_small().facts), texels=True)))
+    backend = VulkanBackend(options, live)
+    check(backend, "linear affine4g32-f16-min 7 rows")
+    close(backend)
+    assert set(names) == {"linear_affine4_texels" if texels > 1 << 8 else "linear_affine4"}
 
 
 def test_a_broken_record_of_tuning_is_measured_anew(tmp_path: Path) -> None:
