@@ -59,10 +59,14 @@ class Process:
         self._reader.start()
         self.memory = 0
         try:
-            self.description: str = self._answer()["description"]
+            self.facts = self._answer()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def description(self) -> str:
+        return str(self.facts["description"])
 
     def measure(self, workload: str, **arguments: Any) -> float:
         assert self._child.stdin is not None

@@ -12,13 +12,13 @@ CONTEXT, BATCH, SEQUENCES = 4096, 512, 16
 
 
 class LlamaCppSide:
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, context: int = CONTEXT) -> None:
         self._clock = job.clock
         c.llama_backend_init()
         c.llama_log_set(_QUIET, None)
         self._model = c.llama_model_load_from_file(str(job.model).encode(), c.llama_model_default_params())
         parameters = c.llama_context_default_params()
-        parameters.n_ctx, parameters.n_seq_max = CONTEXT, SEQUENCES
+        parameters.n_ctx, parameters.n_seq_max = context, SEQUENCES
         parameters.n_batch = parameters.n_ubatch = BATCH
         parameters.n_threads = parameters.n_threads_batch = job.threads
         # One cache for all sequences, so that each may be as long as it likes: the default divides it among them.
@@ -33,7 +33,7 @@ class LlamaCppSide:
         token = self._prompt(0, prompt)
         start = self._clock()
         for position in range(len(prompt), len(prompt) + count):
-            token = next(self._forward([(0, position, token, True)]))
+            token = next(self.forward([(0, position, token, True)]))
         return count / (self._clock() - start)
 
     def prefill(self, prompt: Sequence[int]) -> float:
@@ -50,10 +50,10 @@ class LlamaCppSide:
             for sequence, prompt in enumerate(prompts)
             for position, token in enumerate(prompt)
         ]
-        tokens = list(self._forward(entries))
+        tokens = list(self.forward(entries))
         for step in range(count - 1):
             entries = [(i, len(prompts[i]) + step, token, True) for i, token in enumerate(tokens)]
-            tokens = list(self._forward(entries))
+            tokens = list(self.forward(entries))
         return len(prompts) * count / (self._clock() - start)
 
     def close(self) -> None:
@@ -61,14 +61,18 @@ class LlamaCppSide:
         c.llama_free(self._context)
         c.llama_model_free(self._model)
 
+    def forget(self, sequence: int, first: int) -> None:
+        """A sequence's keys and values from position ``first`` on."""
+        c.llama_memory_seq_rm(c.llama_get_memory(self._context), sequence, first, -1)
+
     def _clear(self) -> None:
         c.llama_memory_clear(c.llama_get_memory(self._context), False)
 
     def _prompt(self, sequence: int, prompt: Sequence[int]) -> int:
         last = len(prompt) - 1
-        return next(self._forward([(sequence, i, token, i == last) for i, token in enumerate(prompt)]))
+        return next(self.forward([(sequence, i, token, i == last) for i, token in enumerate(prompt)]))
 
-    def _forward(self, entries: Sequence[tuple[int, int, int, bool]]) -> Iterator[int]:
+    def forward(self, entries: Sequence[tuple[int, int, int, bool]]) -> Iterator[int]:
         """One pass over ``(sequence, position, token, whether to read it out)``; the likeliest token of those read out."""
         batch = self._batch
         batch.n_tokens = len(entries)

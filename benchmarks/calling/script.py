@@ -1,0 +1,85 @@
+"""What agents are told, in tokens: how long it is follows from ``Sizes``, what it is from the number of the session.
+
+A session begins with its own number, so no agent finds what an earlier one has left in a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+SHAPES = ("react", "codeact", "swarm")
+RING = 4
+"""Agents of a swarm."""
+
+
+class Tokenizer(Protocol):
+    def prefix(self) -> list[int]: ...
+
+    def encode(self, text: str) -> list[int]: ...
+
+    def decode(self, ids: list[int]) -> str: ...
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Tokens of an agent's prompt, of a turn, and of one API's document; ``own`` are an agent's words beside documents.
+    ``together`` is how many agents of a shape run at once for throughput."""
+
+    prompt: int
+    turn: int
+    document: int
+    own: int
+    calls: Sequence[int]
+    together: int
+    agents: Sequence[int]
+    apis: int = 2
+
+
+FULL = Sizes(prompt=96, turn=8, document=160, own=32, calls=(0, 1, 2, 4, 8, 16, 32), together=4, agents=(1, 8, 32, 128))
+QUICK = Sizes(prompt=40, turn=4, document=32, own=20, calls=(0, 2, 5), together=2, agents=(1, 3))
+
+
+@dataclass(frozen=True)
+class Task:
+    """One agent's, or one swarm's with a prompt for each of its agents."""
+
+    session: int
+    prompts: Sequence[Sequence[int]]
+    calls: int
+    turn: int
+
+
+class Scripts:
+    def __init__(self, tokenizer: Tokenizer, sizes: Sizes) -> None:
+        self._tokenizer = tokenizer
+        self._sizes = sizes
+
+    def task(self, shape: str, session: int, calls: int) -> Task:
+        agents = RING if shape == "swarm" else 1
+        prompts = [self._prompt(session, f"{shape} agent {number}", self._sizes.prompt) for number in range(agents)]
+        return Task(session, prompts, calls, self._sizes.turn)
+
+    def own(self, session: int) -> list[int]:
+        """What an agent is told beside documents."""
+        return self._prompt(session, "agent with functions", self._sizes.own)
+
+    def documents(self) -> list[list[int]]:
+        """What each API can do, the same for all agents."""
+        return [self._document(api) for api in range(self._sizes.apis)]
+
+    def _document(self, api: int) -> list[int]:
+        lines = (
+            f"GET /v{api + 1}/items/{i}: the price in coins and the weight in grams of item {i * 7 % 53}, as JSON.\n"
+            for i in range(self._sizes.document)
+        )
+        return self._cut("".join(lines), self._sizes.document)
+
+    def _prompt(self, session: int, who: str, length: int) -> list[int]:
+        lines = (f"Rule {i}: think, then call a tool about item {i * 31 % 97}.\n" for i in range(length))
+        prefix = self._tokenizer.prefix()
+        return prefix + self._cut(f"{session}. You are a {who}.\n" + "".join(lines), length - len(prefix))
+
+    def _cut(self, text: str, length: int) -> list[int]:
+        return list(self._tokenizer.encode(text)[:length])
