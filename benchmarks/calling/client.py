@@ -6,11 +6,13 @@ whereas text may be cut into other tokens when it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from benchmarks.calling.loopback import Client
-from benchmarks.calling.script import Task, Tokenizer
-from benchmarks.inferlets import dialogue
+from benchmarks.calling.script import Errand, Task, Tokenizer
+from benchmarks.inferlets import arithmetic, dialogue
 
 Turns = list[list[int]]
 """The tokens that an agent wrote, turn by turn."""
@@ -40,7 +42,7 @@ class RequestingAgents:
 
     async def _codeact(self, task: Task) -> Turns:
         async def observe(call: int) -> str:
-            return dialogue.printed(call, dialogue.run(dialogue.code(call)))
+            return dialogue.printed(call, arithmetic.run(dialogue.code(call)))
 
         return await self._alone(task, observe)
 
@@ -61,6 +63,16 @@ class RequestingAgents:
             conversation += turns[-1]
         return turns
 
+    async def call_functions(self, errand: Errand) -> Turns:
+        """A turn for each API, after which it is called twice, and one at the end."""
+        conversation, turns = errand.prompt, []
+        for api in range(len(errand.documents)):
+            turns.append(await self._complete(conversation, errand.turn))
+            calls = (self._tools.post("/search", dialogue.search(2 * api + second)) for second in range(2))
+            answers = "".join(map(dialogue.answered, await asyncio.gather(*calls)))
+            conversation += [*turns[-1], *self._tokenizer.encode(answers)]
+        return [*turns, await self._complete(conversation, errand.turn)]
+
     async def _complete(self, conversation: Sequence[int], count: int) -> list[int]:
         return list(await self._server.post("/completions", {"prompt": conversation, "max_tokens": count}))
 
@@ -79,4 +91,17 @@ class Inferlets:
             if shape == "swarm"
             else {"prompt": task.prompts[0]}
         )
-        return list(await self._server.post("/run", {"program": shape, "input": told | prompts}))
+        return await self._run(shape, told | prompts)
+
+    async def call_functions(self, errand: Errand, key: str = "", early: bool = False, masked: bool = False) -> Turns:
+        """With what only a program can do: ``inferlets/functions.py`` says what each is."""
+        told = {"own": errand.own, "documents": errand.documents, "turn": errand.turn, "tool": self._tool}
+        how = {"first": errand.first, "key": key, "early": early, "masked": masked}
+        return await self._run("functions", told | how)
+
+    async def export(self, key: str, ids: Sequence[int]) -> None:
+        """Puts a text into the cache under a key; without tokens, takes away what is there."""
+        await self._run("document", {"key": key, "ids": ids})
+
+    async def _run(self, program: str, input: Mapping[str, Any]) -> Any:
+        return await self._server.post("/run", {"program": program, "input": input})

@@ -7,21 +7,16 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from benchmarks.calling.client import Turns
-from benchmarks.calling.script import SHAPES, Scripts, Sizes, Task
+from benchmarks.calling.client import Inferlets, RequestingAgents, Turns
+from benchmarks.calling.script import SHAPES, Scripts, Sizes
 from benchmarks.harness import in_turns
 
 INFERLET, REQUESTS, PEER = "inferlet", "requests", "llama.cpp"
 SIDES = (INFERLET, REQUESTS, PEER)
 
 
-class Agents(Protocol):
-    async def run(self, shape: str, task: Task) -> Turns: ...
-
-
-class Disagreement(Exception):
+class DisagreementError(Exception):
     """Two sides that have to write the same tokens didn't."""
 
 
@@ -39,7 +34,7 @@ class Point:
 class Comparison:
     """``sides`` are run by ``runner``; ``before`` is called before each measurement."""
 
-    sides: Mapping[str, Agents]
+    sides: Mapping[str, Inferlets | RequestingAgents]
     scripts: Scripts
     sizes: Sizes
     runner: asyncio.Runner
@@ -74,7 +69,7 @@ class Comparison:
         return seconds
 
     def check(self, exact: bool) -> str:
-        """Raises Disagreement unless all wrote as many tokens and, where ``exact``, ours the same ones; how many did is told."""
+        """How many wrote the same tokens. Raises DisagreementError where numbers of tokens differ or, if ``exact``, ours do."""
         agents = len(self.spoken)
         same = dict.fromkeys(name for name in self.sides if name != INFERLET)
         alike = dict.fromkeys(same, 0)
@@ -82,8 +77,12 @@ class Comparison:
             ours = sides[INFERLET]
             for name in same:
                 if [len(turn) for turn in sides[name]] != [len(turn) for turn in ours]:
-                    raise Disagreement(f"{key}: the turns of {name} have other lengths than the inferlet's")
+                    raise DisagreementError(f"{key}: the turns of {name} have other lengths than the inferlet's")
                 alike[name] += sides[name] == ours
         if exact and alike.get(REQUESTS, agents) != agents:
-            raise Disagreement(f"{agents - alike[REQUESTS]} of {agents} agents wrote other tokens through requests")
-        return f"the inferlet's tokens: {', '.join(f'{name} {count} of {agents} agents' for name, count in alike.items())}"
+            raise DisagreementError(
+                f"{agents - alike[REQUESTS]} of {agents} agents wrote other tokens through requests"
+            )
+        return (
+            f"the inferlet's tokens: {', '.join(f'{name} {count} of {agents} agents' for name, count in alike.items())}"
+        )

@@ -1,46 +1,64 @@
-"""The ladder of function calls: agents that read API documents and call functions, with one more of a program's means on each
-rung."""
+"""The ladder of function calls: agents read API documents and call functions, from rung to rung with one more of a program's means.
+
+Its foot are clients. Whether documents stand before an agent's own words decides what a prefix cache finds of them: before, they
+are alike for all agents; after, they aren't.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
-from benchmarks.calling.client import Turns
-from benchmarks.calling.compare import Disagreement
-from benchmarks.calling.loopback import Client
-from benchmarks.calling.script import Scripts, Sizes
+from benchmarks.calling.client import Inferlets, RequestingAgents, Turns
+from benchmarks.calling.compare import INFERLET, PEER, REQUESTS, DisagreementError
+from benchmarks.calling.script import Errand, Scripts
 
+CLIENT, FAIR_CLIENT, PEER_CLIENT = "client", "client, documents first", "client of llama.cpp, documents first"
 BASELINE, FIRST, EXPORTED, EARLY, MASKED = "baseline", "documents first", "+ exported", "+ early", "+ masked"
+SAME = (FAIR_CLIENT, FIRST, EXPORTED, EARLY)
+"""Those whose agents read the same, and so write the same."""
 KEY = "benchmark/documents"
-RUNGS: Mapping[str, Mapping[str, Any]] = {
-    BASELINE: {"first": False, "key": "", "early": False, "masked": False},
-    FIRST: {"first": True, "key": "", "early": False, "masked": False},
-    EXPORTED: {"first": True, "key": KEY, "early": False, "masked": False},
-    EARLY: {"first": True, "key": KEY, "early": True, "masked": False},
-    MASKED: {"first": True, "key": KEY, "early": True, "masked": True},
-}
+Agent = Callable[[Errand], Awaitable[Turns]]
+Side = Inferlets | RequestingAgents
+
+
+def _clients(sides: Mapping[str, Side]) -> dict[str, Agent]:
+    """As far as the sides are there."""
+    rungs = {CLIENT: REQUESTS, FAIR_CLIENT: REQUESTS, PEER_CLIENT: PEER}
+    return {rung: sides[name].call_functions for rung, name in rungs.items() if name in sides}
+
+
+def _programs(inferlets: Inferlets) -> dict[str, Agent]:
+    agent = inferlets.call_functions
+    return {
+        BASELINE: agent,
+        FIRST: agent,
+        EXPORTED: partial(agent, key=KEY),
+        EARLY: partial(agent, key=KEY, early=True),
+        MASKED: partial(agent, key=KEY, early=True, masked=True),
+    }
 
 
 class Ladder:
-    """On one server. Every agent has a session of its own, so that none finds another's words in the cache."""
+    """Every agent has a session of its own, so that none finds another's words in the cache."""
 
-    def __init__(self, server: Client, tool: str, scripts: Scripts, sizes: Sizes) -> None:
-        self._server = server
+    def __init__(self, sides: Mapping[str, Side], scripts: Scripts) -> None:
+        inferlets = sides[INFERLET]
+        assert isinstance(inferlets, Inferlets)
+        self.rungs = _clients(sides) | _programs(inferlets)
+        self._inferlets = inferlets
         self._scripts = scripts
-        self._told = {"documents": scripts.documents(), "turn": sizes.turn, "tool": tool}
         self._sessions = itertools.count(5000)
 
     async def export(self) -> None:
-        """Puts the documents into the cache, once, before agents come."""
-        ids = [token for document in self._scripts.documents() for token in document]
-        await self._run("document", {"key": KEY, "ids": ids})
+        """Puts the documents under the key, once, before agents come."""
+        await self._inferlets.export(KEY, [token for document in self._scripts.documents() for token in document])
 
     async def withdraw(self) -> None:
-        await self._run("document", {"key": KEY, "ids": []})
+        await self._inferlets.export(KEY, [])
 
     async def climb(self, rung: str, agents: int) -> float:
         """Seconds that so many agents take, all begun at once."""
@@ -49,20 +67,18 @@ class Ladder:
         await asyncio.gather(*(self._agent(rung, session) for session in sessions))
         return time.perf_counter() - start
 
-    async def check(self) -> None:
-        """Raises Disagreement where rungs that only differ in when something is done write different tokens."""
+    async def check(self, exact: bool) -> None:
+        """Every rung once, which also puts documents into every cache. Raises DisagreementError where turns have other lengths
+        or, if ``exact``, what only differs in how it is done wrote other tokens."""
         session = next(self._sessions)
-        spoken = {rung: await self._agent(rung, session) for rung in RUNGS if rung != BASELINE}
-        plain = spoken.pop(FIRST)
+        spoken = {rung: await self._agent(rung, session) for rung in self.rungs}
+        plain = spoken[FIRST]
         for rung, turns in spoken.items():
             # What is hidden after the first turn changes the ones that follow.
-            alike = turns[:1] == plain[:1] if rung == MASKED else turns == plain
-            if not alike:
-                raise Disagreement(f"{rung!r} wrote {turns}, {FIRST!r} wrote {plain}")
+            same = 1 if rung == MASKED else len(plain) if rung in SAME else 0
+            lengths = [len(turn) for turn in turns] == [len(turn) for turn in plain]
+            if not lengths or (exact and turns[:same] != plain[:same]):
+                raise DisagreementError(f"{rung!r} wrote {turns}, {FIRST!r} wrote {plain}")
 
     async def _agent(self, rung: str, session: int) -> Turns:
-        told = {**self._told, **RUNGS[rung], "prompt": self._scripts.own(session)}
-        return list(await self._run("functions", told))
-
-    async def _run(self, program: str, input: Mapping[str, Any]) -> Any:
-        return await self._server.post("/run", {"program": program, "input": input})
+        return await self.rungs[rung](self._scripts.errand(session, first=rung not in (CLIENT, BASELINE)))

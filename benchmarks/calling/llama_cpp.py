@@ -23,7 +23,8 @@ from benchmarks.calling.loopback import Handler, serving
 from benchmarks.sides.side import Job
 from benchmarks.worker import resident
 
-SLOTS, BATCH, CONTEXT = 16, 512, 16384
+SLOTS, BATCH, ROOM = 16, 512, 1024
+"""``ROOM`` is a slot's own part of the cache, in tokens: one cache for all makes each token pass over what idle slots keep."""
 SIMILAR = 0.1
 """The share of a prompt that a slot has to begin with to be preferred."""
 Row = tuple[int, int, int, bool]
@@ -67,10 +68,10 @@ def shared(one: Sequence[int], other: Sequence[int]) -> int:
 class Slots:
     """``forwarded`` counts the tokens that were read. Make it inside of a running loop, and ``close`` it."""
 
-    def __init__(self, model: Model, slots: int = SLOTS, batch: int = BATCH, context: int = CONTEXT) -> None:
+    def __init__(self, model: Model, slots: int = SLOTS, batch: int = BATCH, room: int = ROOM) -> None:
         self.forwarded = 0
         self._model = model
-        self._batch, self._context = batch, context
+        self._batch, self._room = batch, room
         self._slots = [Slot(number) for number in range(slots)]
         self._waiting: deque[Request] = deque()
         self._clock = itertools.count(1)
@@ -88,6 +89,8 @@ class Slots:
 
     async def _complete(self, asked: dict[str, Any]) -> list[int]:
         request = Request(asked["prompt"], asked["max_tokens"], asyncio.get_running_loop().create_future())
+        if len(request.prompt) + request.count > self._room:
+            raise ValueError(f"a slot has room for {self._room} tokens")
         self._waiting.append(request)
         self._wake.set()
         return await request.answer
@@ -127,19 +130,10 @@ class Slots:
             kept = min(shared(slot.tokens, request.prompt), len(request.prompt) - 1)
             self._cut(slot, kept)
             slot.request, request.rest = request, request.prompt[kept:]
-            self._make_room(len(request.rest) + request.count)
 
     def _cut(self, slot: Slot, kept: int) -> None:
         del slot.tokens[kept:]
         self._model.forget(slot.number, kept)
-
-    def _make_room(self, more: int) -> None:
-        """Idle slots give up what they have, the one that was idle longest first."""
-        for slot in sorted(self._slots, key=lambda slot: slot.used):
-            if sum(len(slot.tokens) for slot in self._slots) + more <= self._context:
-                return
-            if slot.request is None:
-                self._cut(slot, 0)
 
     def rows(self) -> list[Row]:
         """The next pass."""
@@ -175,7 +169,7 @@ async def serve(job: Job) -> None:
     """Until standard input ends. What it is, and where, is told in a line."""
     from benchmarks.sides.llama_cpp import LlamaCppSide
 
-    side = LlamaCppSide(job, CONTEXT)
+    side = LlamaCppSide(job, SLOTS * ROOM, unified=False)
     slots = Slots(side)
     async with serving(slots.handlers) as url:
         print(json.dumps({"description": side.description, "url": url, "memory": resident()}), flush=True)

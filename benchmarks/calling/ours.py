@@ -63,8 +63,13 @@ async def serve(model: Path, backend: str, threads: int, kv_memory: int) -> None
     choice = runtime.choice
     try:
         async with serving(Endpoint(runtime.host).handlers) as url:
-            told = {"description": f"pie-edge {pie_edge.__version__}, {choice.backend} ({choice.device})", "url": url}
-            print(json.dumps(told | {"memory": resident()}), flush=True)
+            told: dict[str, Any] = {
+                "description": f"pie-edge {pie_edge.__version__}, {choice.backend} ({choice.device})",
+                "url": url,
+            }
+            # The cpu backend computes a row in the same way whatever is beside it.
+            told |= {"exact": choice.backend == "cpu", "memory": resident()}
+            print(json.dumps(told), flush=True)
             await asyncio.to_thread(sys.stdin.read)
     finally:
         await runtime.close()

@@ -24,21 +24,26 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Tokens of an agent's prompt, of a turn, and of one API's document; ``own`` are an agent's words beside documents.
-    ``together`` is how many agents of a shape run at once for throughput."""
+    """Tokens: ``prompt`` of an agent and ``turn`` of what it writes at a time, by numbers of ``calls``, with ``together`` agents
+    at once for throughput. For the ladder, at so many ``agents``: one API's ``document``, an agent's ``own`` words beside
+    those, and its ``errand_turn``."""
 
     prompt: int
     turn: int
-    document: int
-    own: int
     calls: Sequence[int]
     together: int
+    together_calls: Sequence[int]
+    document: int
+    own: int
+    errand_turn: int
     agents: Sequence[int]
-    apis: int = 2
 
 
-FULL = Sizes(prompt=96, turn=8, document=160, own=32, calls=(0, 1, 2, 4, 8, 16, 32), together=4, agents=(1, 8, 32, 128))
-QUICK = Sizes(prompt=40, turn=4, document=32, own=20, calls=(0, 2, 5), together=2, agents=(1, 3))
+APIS = 2
+FULL = Sizes(
+    96, 8, (0, 1, 2, 4, 8, 16, 32), 4, (0, 2, 8, 32), document=128, own=32, errand_turn=12, agents=(1, 8, 32, 128)
+)
+QUICK = Sizes(40, 4, (0, 2, 5), 2, (2,), document=32, own=20, errand_turn=6, agents=(1, 3))
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,21 @@ class Task:
     turn: int
 
 
+@dataclass(frozen=True)
+class Errand:
+    """An agent that reads the documents of some APIs and calls each of them. ``first``: it reads them before its own words."""
+
+    own: Sequence[int]
+    documents: Sequence[Sequence[int]]
+    turn: int
+    first: bool
+
+    @property
+    def prompt(self) -> list[int]:
+        read = [token for document in self.documents for token in document]
+        return [*read, *self.own] if self.first else [*self.own, *read]
+
+
 class Scripts:
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes) -> None:
         self._tokenizer = tokenizer
@@ -61,13 +81,13 @@ class Scripts:
         prompts = [self._prompt(session, f"{shape} agent {number}", self._sizes.prompt) for number in range(agents)]
         return Task(session, prompts, calls, self._sizes.turn)
 
-    def own(self, session: int) -> list[int]:
-        """What an agent is told beside documents."""
-        return self._prompt(session, "agent with functions", self._sizes.own)
+    def errand(self, session: int, first: bool) -> Errand:
+        own = self._prompt(session, "agent with functions", self._sizes.own)
+        return Errand(own, self.documents(), self._sizes.errand_turn, first)
 
     def documents(self) -> list[list[int]]:
         """What each API can do, the same for all agents."""
-        return [self._document(api) for api in range(self._sizes.apis)]
+        return [self._document(api) for api in range(APIS)]
 
     def _document(self, api: int) -> list[int]:
         lines = (

@@ -1,5 +1,6 @@
 """A CodeACT agent: after each turn but the last it runs code, inside of its own sandbox."""
 
+import arithmetic
 import dialogue
 from inferlet import model
 from turns import Conversation
@@ -11,5 +12,5 @@ async def main(input: dict) -> list:
     turns = []
     for call in range(input["calls"]):
         turns.append(await talk.generate(input["turn"]))
-        talk.add(model.encode(dialogue.printed(call, dialogue.run(dialogue.code(call)))))
+        talk.add(model.encode(dialogue.printed(call, arithmetic.run(dialogue.code(call)))))
     return [*turns, await talk.generate(input["turn"])]

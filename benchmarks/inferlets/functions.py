@@ -14,7 +14,7 @@ from turns import Conversation
 
 
 async def main(input: dict) -> list:
-    documents, own = input["documents"], input["prompt"]
+    documents, own = input["documents"], input["own"]
     before = [] if input["first"] or input["key"] else own
     ends = [len(before) + sum(map(len, documents[:count])) for count in range(len(documents) + 1)]
     talk = begin(input, before)
@@ -24,8 +24,7 @@ async def main(input: dict) -> list:
     for api in range(len(documents)):
         made, answers = await call_twice(talk, input, 2 * api)
         turns.append(made)
-        for answer in answers:
-            talk.add(model.encode(dialogue.observed(answer)))
+        talk.add(model.encode("".join(map(dialogue.answered, answers))))
         if input["masked"]:
             talk.context.hide(ends[api], [True] * (ends[api + 1] - ends[api]))
     return [*turns, await talk.generate(input["turn"])]

@@ -1,4 +1,4 @@
-"""One of a ring: it speaks when it is spoken to."""
+"""One of a ring: it speaks when it is spoken to. The first one begins."""
 
 import dialogue
 from inferlet import messaging, model, session
@@ -12,11 +12,12 @@ async def main(input: dict) -> list:
     with messaging.subscribe(topics[own]) as inbox:
         session.send("listening")
         for turn in range(input["turns"]):
-            if own == 0 and turn == 0:
-                await session.receive()
-            else:
+            if own or turn:
                 talk.add(model.encode(dialogue.heard(await inbox.receive())))
             spoken.append(await talk.generate(input["turn"]))
-            if turn + 1 < input["turns"] or not input["last"]:
-                messaging.broadcast(topics[(own + 1) % len(topics)], model.decode(spoken[-1]))
+            if input["last"] and turn == input["turns"] - 1:
+                break
+            if turn == 0:
+                await session.receive()  # the neighbour listens
+            messaging.broadcast(topics[(own + 1) % len(topics)], model.decode(spoken[-1]))
     return spoken

@@ -12,7 +12,9 @@ CONTEXT, BATCH, SEQUENCES = 4096, 512, 16
 
 
 class LlamaCppSide:
-    def __init__(self, job: Job, context: int = CONTEXT) -> None:
+    def __init__(self, job: Job, context: int = CONTEXT, unified: bool = True) -> None:
+        """``unified``: one cache for all sequences, so that each may be as long as it likes; else it is divided among them,
+        and a sequence's attention passes over its own part only."""
         self._clock = job.clock
         c.llama_backend_init()
         c.llama_log_set(_QUIET, None)
@@ -21,8 +23,7 @@ class LlamaCppSide:
         parameters.n_ctx, parameters.n_seq_max = context, SEQUENCES
         parameters.n_batch = parameters.n_ubatch = BATCH
         parameters.n_threads = parameters.n_threads_batch = job.threads
-        # One cache for all sequences, so that each may be as long as it likes: the default divides it among them.
-        parameters.kv_unified = True
+        parameters.kv_unified = unified
         self._context = c.llama_init_from_model(self._model, parameters)
         self._batch = c.llama_batch_init(BATCH, 0, 1)
         self._sampler = c.llama_sampler_init_greedy()
