@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from benchmarks.device_costs import Cost, Load
 from pie_edge.control import batch, pages
+from pie_edge.control.adoption import Adoption
 from pie_edge.control.pace import Pace
 from pie_edge.control.pages import PagePool, WorkingSet
 from pie_edge.control.prefix import PrefixIndex
@@ -100,6 +101,7 @@ class Simulation:
         self.on_end: Callable[[Run], None] = lambda run: None
         self.pool = PagePool(pool_pages, PAGE)
         self.residency = Residency(self.pool, PrefixIndex(self.pool))
+        self.adoption = Adoption(self.pool, self.residency.index)
         self.context_limit, self.vocabulary = CONTEXT, VOCABULARY
         self.shared: dict[str, WorkingSet] = {}
         self._cost = cost
@@ -257,10 +259,8 @@ class Simulation:
                 return
 
     def _launch(self) -> bool:
-        heads = self.queues.heads()
-        for work in heads:
-            if work.adopted is None:
-                work.done = work.adopted = self.residency.adopt(work)
+        flying = [part for flight in self.flights for part in flight.slices]
+        heads = self.adoption.ready(self.queues.heads(), flying)
         slices = pick(*self.policy.select(self, [*heads, *self.prepared]), PAGE)
         for part in slices:
             self.pool.release(copy.source for copy in self.residency.claim(part))

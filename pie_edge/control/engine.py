@@ -15,6 +15,7 @@ from typing import Any
 
 from pie_edge.backend import Backend
 from pie_edge.control import batch, observation, snapshot
+from pie_edge.control.adoption import Adoption
 from pie_edge.control.calls import Calls, not_finite
 from pie_edge.control.contents import Contents
 from pie_edge.control.device import Device, DeviceSettings, Flight
@@ -67,6 +68,7 @@ class Engine:
         self.pool = PagePool(device.cache.pages, device.cache.page_size)
         self.prefixes = PrefixIndex(self.pool)
         self.residency = Residency(self.pool, self.prefixes)
+        self._adoption = Adoption(self.pool, self.prefixes)
         self.parking = Parking(device.park_memory, spill)
         self.contents = Contents(self.residency, self.parking, device)
         self.exports: dict[str, list[Entry]] = {}
@@ -228,10 +230,8 @@ class Engine:
             for work in acting:
                 await self._act(work)
             heads = self.calls.heads()
-        for work in heads:
-            if work.adopted is None:
-                work.done = work.adopted = self.residency.adopt(work)
-                work.space.usage.cached_tokens += work.adopted
+        flying = [part for flight in self._flights for part in flight.batch.slices]
+        heads = self._adoption.ready(heads, flying)
         candidates = [*self.residency.admitted(heads), *self.calls.prepared]
         budget = self._dispatch.pace.budget(self._budget, candidates, self.spaces)
         return pick(candidates, budget, self.pool.page_size)

@@ -147,15 +147,16 @@ class WorkingSet:
 
     ``history`` is the tokens from the first on that are known to have made the keys, for as long as the context is
     *plain*: nothing hidden, nothing moved, positions equal to places. Only plain contexts share prefixes. ``keys`` names
-    the whole pages of the history in the prefix index. ``pending`` counts the calls that still use it; a ``retired`` one
-    gives its pages back when the last of them ends. ``users`` counts the passes that name its entries, those included that
-    run-ahead prepared. ``last_used`` orders contexts by their last call. ``misses`` and
-    ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many passes it won't guess.
+    the whole pages of the history as the prefix index does, which was told of the first ``indexed`` ones. ``pending``
+    counts the calls that still use it; a ``retired`` one gives its pages back when the last of them ends. ``users`` counts
+    the passes that name its entries, those included that run-ahead prepared. ``last_used`` orders contexts by their last
+    call. ``misses`` and ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many passes it won't guess.
     """
 
     entries: list[Entry] = field(default_factory=list)
     history: list[int] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
+    indexed: int = 0
     plain: bool = True
     pending: int = 0
     users: int = 0
@@ -176,6 +177,7 @@ class WorkingSet:
             return
         del self.history[start:]
         del self.keys[start // page_size :]
+        self.indexed = min(self.indexed, len(self.keys))
         self.history += tokens
 
 
@@ -258,7 +260,8 @@ def fork(
     whole = first == 0
     history = context.history[: len(copied) * pool.page_size] if whole else []
     keys, plain = context.keys[: len(copied)] if whole else [], context.plain and whole
-    return WorkingSet(copied, history, keys, plain, seed=context.seed if seed is None else seed)
+    seed = context.seed if seed is None else seed
+    return WorkingSet(copied, history, keys, min(context.indexed, len(keys)), plain, seed=seed)
 
 
 def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None:
@@ -274,5 +277,6 @@ def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None
     pool.give_back(context.entries[first : first + count])
     del context.history[first * pool.page_size :]
     del context.keys[first:]
+    context.indexed = min(context.indexed, first)
     context.plain = context.plain and not any(entry.written for entry in context.entries[first + count :])
     del context.entries[first : first + count]

@@ -61,6 +61,17 @@ class PrefixIndex:
         self._touch(keys)
         return [self._pages[used] for used in keys]
 
+    def key(self, context: WorkingSet, place: int, more: Sequence[int]) -> Key | None:
+        """Names the page that ``place`` is on, if the context's history, and ``more`` tokens after it, fill it; else None."""
+        if not context.plain:
+            return None
+        size, keys = self._pool.page_size, self._keys(context)
+        number = place // size
+        if number != len(keys):
+            return keys[number] if number < len(keys) else None
+        tokens = [*context.history[number * size :], *more][:size]
+        return chain(keys[-1] if keys else ROOT, tokens) if len(tokens) == size else None
+
     def forgotten(self, context: WorkingSet, tokens: Sequence[int]) -> int:
         """How many of the whole pages that ``match`` was asked for had been here before, and were evicted lately."""
         size = self._pool.page_size
@@ -75,9 +86,10 @@ class PrefixIndex:
 
     def insert(self, context: WorkingSet) -> None:
         """Remember the context's pages that hold its history whole."""
-        if not context.plain or len(context.keys) == len(context.history) // self._pool.page_size:
+        if not context.plain or context.indexed == len(context.history) // self._pool.page_size:
             return
         keys = self._keys(context)
+        context.indexed = len(keys)
         for key, entry in zip(keys, context.entries, strict=False):
             if key not in self._pages and entry.page != UNMAPPED:
                 self._pages[key] = entry.page

@@ -1,4 +1,4 @@
-"""Which content is on the device: claims of pages for a step, prefixes found, and who makes room when pages run out.
+"""Which content is on the device: claims of pages for a step, and who makes room when pages run out.
 
 The order when the pool is empty: cached prefixes nobody uses, then the pages of inferlets that wait for something else
 than the engine (they are parked in host memory), last the most recently started inferlet as a whole. Pure: the engine
@@ -57,29 +57,6 @@ class Residency:
         self.index = index
         self.pressure = Pressure()
         self._handles = itertools.count(1)
-
-    def adopt(self, work: Work) -> int:
-        """Before a work's first rows run: map pages that already hold its first tokens. How many tokens that saves."""
-        size = self.pool.page_size
-        context, start = work.context, work.placement.places[0]
-        if context is None or start % size or start != len(context.history):
-            return 0
-        # The rows to be read out must be computed, and at least one row is.
-        limit = min(work.unsplittable_from, len(work.tokens) - 1)
-        if not work.placement.at_home(0, limit):
-            return 0
-        work.space.usage.recomputed_tokens += self.index.forgotten(context, work.tokens[:limit]) * size
-        pages = self.index.match(context, work.tokens[:limit])
-        entries = work.placement.entries[start // size : start // size + len(pages)]
-        if not pages or any(entry.written or entry.parked is not None for entry in entries):
-            return 0
-        saved = len(pages) * size
-        self.pool.hold(pages)
-        for entry, page in zip(entries, pages, strict=True):
-            self.pool.release([entry.page])
-            entry.page, entry.written = page, (1 << size) - 1
-        context.record(start, work.tokens[:saved], size)
-        return saved
 
     def claim(self, part: Slice) -> tuple[Copy, ...]:
         """Give the slice pages of its own to write. Raises OutOfPages, having changed nothing."""

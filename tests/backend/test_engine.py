@@ -244,6 +244,42 @@ def test_equal_beginnings_are_forwarded_once_and_counted() -> None:
     run(test)
 
 
+def test_equal_beginnings_asked_at_the_same_time_are_forwarded_once() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            # Longer than a step of 32 rows, so that the first one goes in chunks, and the others follow it page by page.
+            prompts = [[*range(60), last] for last in range(6)] + [[*range(20), *range(9, 50)]]
+            spaces = [engine.open_space(f"s{number}", 0) for number in range(len(prompts))]
+            found = await asyncio.gather(*(greedy(space, p, 3) for space, p in zip(spaces, prompts, strict=True)))
+            assert list(found) == [expected(prompt, 3) for prompt in prompts]
+            assert [space.usage.cached_tokens for space in spaces] == [0, 56, 56, 56, 56, 56, 16]
+
+    run(test)
+
+
+def test_who_waits_for_another_s_page_computes_it_when_the_other_goes_away_or_fails() -> None:
+    async def test() -> None:
+        backend = ReferenceBackend()
+        async with engine_on(backend) as engine:
+            prompt = [*range(60), 7]
+            first, second = engine.open_space("first", 0), engine.open_space("second", 0)
+            asked = [asyncio.create_task(greedy(space, prompt, 3)) for space in (first, second)]
+            while not second.waiting:
+                await asyncio.sleep(0)
+            first.close()
+            assert await asked[1] == expected(prompt, 3)
+            with pytest.raises(InferletCancelled):
+                await asked[0]
+            backend.fail_next = DeviceLost("the device went away")
+            third, fourth = engine.open_space("third", 0), engine.open_space("fourth", 0)
+            other = [*range(1, 61), 7]
+            outcomes = await asyncio.gather(greedy(third, other, 3), greedy(fourth, other, 3), return_exceptions=True)
+            assert isinstance(outcomes[0], DeviceLost)
+            assert outcomes[1] == expected(other, 3)
+
+    run(test)
+
+
 def test_a_prompt_found_whole_still_computes_the_rows_it_reads() -> None:
     async def test() -> None:
         async with engine_on(ReferenceBackend()) as engine:
