@@ -1,4 +1,4 @@
-"""The ladder of function calls: agents read API documents and call functions, from rung to rung with one more of a program's means.
+"""The ladder of function calls: agents read documents of APIs and call them, from rung to rung with one more of a program's means.
 
 Its foot are clients. Whether documents stand before an agent's own words decides what a prefix cache finds of them: before, they
 are alike for all agents; after, they aren't.
