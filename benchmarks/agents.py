@@ -22,7 +22,8 @@ from typing import Any
 from benchmarks import models
 from benchmarks.calling.client import Inferlets, RequestingAgents
 from benchmarks.calling.compare import INFERLET, PEER, REQUESTS, Comparison
-from benchmarks.calling.ladder import Ladder, Side
+from benchmarks.calling.ladder import PEER_CLIENT, Ladder, Side
+from benchmarks.calling.llama_cpp import SLOTS
 from benchmarks.calling.loopback import Client, serving
 from benchmarks.calling.report import Findings, draw, render
 from benchmarks.calling.script import FULL, QUICK, SHAPES, Scripts, Sizes, Tokenizer
@@ -103,6 +104,9 @@ def climb(bench: Bench, sides: Mapping[str, Side], findings: Findings, exact: bo
     ladder, run = Ladder(sides, bench.scripts), bench.runner.run
     run(ladder.export())
     run(ladder.check(exact))
+    if PEER_CLIENT in ladder.rungs:
+        # Each of llama.cpp's slots reads the documents once.
+        run(ladder.climb(PEER_CLIENT, min(SLOTS, max(bench.setup.sizes.agents))))
     for agents in bench.setup.sizes.agents:
         # Of few agents there is time for several rounds.
         rounds = bench.setup.rounds if agents == 1 else 1
@@ -158,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default=models.MODELS[0], help="by name, or a GGUF file")
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--threads", type=int, default=cores(), help="of each side; default: one a core")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="few and short agents: whether it works, not how quickly")
     parser.add_argument("--patience", type=float, default=0, help="seconds to wait for an idle machine, each time")
     parser.add_argument("--json", type=Path, help="write every figure there")

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.calling.loopback import Client
 from benchmarks.calling.script import Errand, Task, Tokenizer
-from benchmarks.inferlets import arithmetic, dialogue
+from benchmarks.inferlets import dialogue
 
 Turns = list[list[int]]
 """The tokens that an agent wrote, turn by turn."""
@@ -42,7 +42,7 @@ class RequestingAgents:
 
     async def _codeact(self, task: Task) -> Turns:
         async def observe(call: int) -> str:
-            return dialogue.printed(call, arithmetic.run(dialogue.code(call)))
+            return dialogue.printed(call, dialogue.run(dialogue.code(call)))
 
         return await self._alone(task, observe)
 

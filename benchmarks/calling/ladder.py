@@ -1,7 +1,7 @@
-"""The ladder of function calls: agents read documents of APIs and call them, from rung to rung with one more of a program's means.
+"""The ladder of function calls: agents read documents of APIs and call them, each rung with one more of a program's means.
 
-Its foot are clients. Whether documents stand before an agent's own words decides what a prefix cache finds of them: before, they
-are alike for all agents; after, they aren't.
+Whether documents stand before an agent's own words decides what a prefix cache finds of them: before, all
+agents begin alike. Clients have them there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from benchmarks.calling.client import Inferlets, RequestingAgents, Turns
 from benchmarks.calling.compare import INFERLET, PEER, REQUESTS, DisagreementError
 from benchmarks.calling.script import Errand, Scripts
 
-CLIENT, FAIR_CLIENT, PEER_CLIENT = "client", "client, documents first", "client of llama.cpp, documents first"
+CLIENT, PEER_CLIENT = "client, documents first", "client of llama.cpp, documents first"
 BASELINE, FIRST, EXPORTED, EARLY, MASKED = "baseline", "documents first", "+ exported", "+ early", "+ masked"
-SAME = (FAIR_CLIENT, FIRST, EXPORTED, EARLY)
+SAME = (CLIENT, FIRST, EXPORTED, EARLY)
 """Those whose agents read the same, and so write the same."""
 KEY = "benchmark/documents"
 Agent = Callable[[Errand], Awaitable[Turns]]
@@ -27,7 +27,7 @@ Side = Inferlets | RequestingAgents
 
 def _clients(sides: Mapping[str, Side]) -> dict[str, Agent]:
     """As far as the sides are there."""
-    rungs = {CLIENT: REQUESTS, FAIR_CLIENT: REQUESTS, PEER_CLIENT: PEER}
+    rungs = {CLIENT: REQUESTS, PEER_CLIENT: PEER}
     return {rung: sides[name].call_functions for rung, name in rungs.items() if name in sides}
 
 
@@ -81,4 +81,4 @@ class Ladder:
                 raise DisagreementError(f"{rung!r} wrote {turns}, {FIRST!r} wrote {plain}")
 
     async def _agent(self, rung: str, session: int) -> Turns:
-        return await self.rungs[rung](self._scripts.errand(session, first=rung not in (CLIENT, BASELINE)))
+        return await self.rungs[rung](self._scripts.errand(session, first=rung != BASELINE))

@@ -23,7 +23,7 @@ from benchmarks.calling.loopback import Handler, serving
 from benchmarks.sides.side import Job
 from benchmarks.worker import resident
 
-SLOTS, BATCH, ROOM = 16, 512, 1024
+SLOTS, BATCH, ROOM = 32, 512, 1024
 """``ROOM`` is a slot's own part of the cache, in tokens: one cache for all makes each token pass over what idle slots keep."""
 SIMILAR = 0.1
 """The share of a prompt that a slot has to begin with to be preferred."""
@@ -169,7 +169,7 @@ async def serve(job: Job) -> None:
     """Until standard input ends. What it is, and where, is told in a line."""
     from benchmarks.sides.llama_cpp import LlamaCppSide
 
-    side = LlamaCppSide(job, SLOTS * ROOM, unified=False)
+    side = LlamaCppSide(job, SLOTS * ROOM, SLOTS, unified=False)
     slots = Slots(side)
     async with serving(slots.handlers) as url:
         print(json.dumps({"description": side.description, "url": url, "memory": resident()}), flush=True)

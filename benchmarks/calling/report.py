@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.calling.compare import INFERLET, PEER, REQUESTS, Point
-from benchmarks.calling.ladder import CLIENT
+from benchmarks.calling.ladder import BASELINE
 from benchmarks.harness import Summary, ratio, table
 
 NAMES = {"react": "ReACT", "codeact": "CodeACT", "swarm": "Swarm"}
@@ -74,13 +74,13 @@ def _tokens(findings: Findings) -> str:
 
 
 def _ladder(ladder: Mapping[str, Mapping[int, Sequence[float]]]) -> str:
-    agents = list(ladder[CLIENT])
+    agents = list(ladder[BASELINE])
     rows = []
     for rung, found in ladder.items():
         rates = [f"{count / Summary.of(found[count]).median:.2f}" for count in agents]
-        gains = [f"{ratio(ladder[CLIENT][count], found[count]).median:.2f}" for count in agents]
+        gains = [f"{ratio(ladder[BASELINE][count], found[count]).median:.2f}" for count in agents]
         rows.append([rung, *rates, *gains])
-    header = ("agents a second, and × client", *map(str, agents), *(f"× at {count}" for count in agents))
+    header = ("agents a second, and × baseline", *map(str, agents), *(f"× at {count}" for count in agents))
     return table(header, rows)
 
 

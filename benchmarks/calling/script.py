@@ -41,7 +41,7 @@ class Sizes:
 
 APIS = 2
 FULL = Sizes(
-    96, 8, (0, 1, 2, 4, 8, 16, 32), 4, (0, 2, 8, 32), document=128, own=32, errand_turn=12, agents=(1, 8, 32, 128)
+    96, 8, (0, 1, 2, 4, 8, 16, 32), 3, (0, 2, 8, 32), document=128, own=24, errand_turn=9, agents=(1, 8, 32, 128)
 )
 QUICK = Sizes(40, 4, (0, 2, 5), 2, (2,), document=32, own=20, errand_turn=6, agents=(1, 3))
 

@@ -1,6 +1,5 @@
-"""A CodeACT agent: after each turn but the last it runs code, inside of its own sandbox."""
+"""A CodeACT agent: after each turn but the last it runs code, inside of the sandbox that it is in itself."""
 
-import arithmetic
 import dialogue
 from inferlet import model
 from turns import Conversation
@@ -12,5 +11,5 @@ async def main(input: dict) -> list:
     turns = []
     for call in range(input["calls"]):
         turns.append(await talk.generate(input["turn"]))
-        talk.add(model.encode(dialogue.printed(call, arithmetic.run(dialogue.code(call)))))
+        talk.add(model.encode(dialogue.printed(call, dialogue.run(dialogue.code(call)))))
     return [*turns, await talk.generate(input["turn"])]

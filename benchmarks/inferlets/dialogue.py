@@ -28,6 +28,11 @@ def code(call: int) -> str:
     return f"({call} * 37 + 11) * (5 + {call} % 7) % 101"
 
 
+def run(source: str) -> str:
+    """What the code gives; it is arithmetic, and finds nothing to call."""
+    return str(eval(source, {"__builtins__": {}}))
+
+
 def printed(call: int, value: str) -> str:
     return f"\nOutput {call}: {value}\nThought:"
 

@@ -12,7 +12,7 @@ CONTEXT, BATCH, SEQUENCES = 4096, 512, 16
 
 
 class LlamaCppSide:
-    def __init__(self, job: Job, context: int = CONTEXT, unified: bool = True) -> None:
+    def __init__(self, job: Job, context: int = CONTEXT, sequences: int = SEQUENCES, unified: bool = True) -> None:
         """``unified``: one cache for all sequences, so that each may be as long as it likes; else it is divided among them,
         and a sequence's attention passes over its own part only."""
         self._clock = job.clock
@@ -20,7 +20,7 @@ class LlamaCppSide:
         c.llama_log_set(_QUIET, None)
         self._model = c.llama_model_load_from_file(str(job.model).encode(), c.llama_model_default_params())
         parameters = c.llama_context_default_params()
-        parameters.n_ctx, parameters.n_seq_max = context, SEQUENCES
+        parameters.n_ctx, parameters.n_seq_max = context, sequences
         parameters.n_batch = parameters.n_ubatch = BATCH
         parameters.n_threads = parameters.n_threads_batch = job.threads
         parameters.kv_unified = unified
