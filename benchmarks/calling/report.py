@@ -54,7 +54,7 @@ def _points(findings: Findings, points: Sequence[Point]) -> str:
     rows = []
     for point in points:
         cells = [_figure(point, name) for name in (INFERLET, *others)]
-        ratios = [ratio(point.seconds[name], point.seconds[INFERLET]).show(2) for name in others]
+        ratios = [_ratio(point, name) for name in others]
         rows.append([NAMES[point.shape], str(point.calls), *cells, *ratios])
     header = ("agent", "calls", INFERLET, *others, *(f"{name} ÷ inferlet" for name in others))
     return table(header, rows)
@@ -63,6 +63,12 @@ def _points(findings: Findings, points: Sequence[Point]) -> str:
 def _figure(point: Point, name: str) -> str:
     seconds = Summary.of(point.seconds[name]).median
     return f"{seconds:.2f}" if point.together == 1 else f"{point.together / seconds:.2f}"
+
+
+def _ratio(point: Point, name: str) -> str:
+    """With extremes, where there were several rounds."""
+    found = ratio(point.seconds[name], point.seconds[INFERLET])
+    return found.show(2) if len(point.seconds[name]) > 1 else f"{found.median:.2f}"
 
 
 def _tokens(findings: Findings) -> str:
@@ -92,7 +98,7 @@ def draw(findings: Findings, path: Path) -> None:
     from matplotlib import pyplot
 
     together = sorted({point.together for point in findings.points})
-    figure, axes = pyplot.subplots(1, len(together), figsize=(9, 3.6), dpi=100, sharey=True)
+    figure, axes = pyplot.subplots(1, len(together), figsize=(9, 4), dpi=100, sharey=True, layout="constrained")
     for axis, count in zip(axes, together, strict=True):
         for name, line in zip(peers(findings), ("-", "--"), strict=False):
             for shape, colour in zip(NAMES, ("C0", "C1", "C2"), strict=True):
@@ -103,7 +109,6 @@ def draw(findings: Findings, path: Path) -> None:
         axis.axhline(1, color="grey", linewidth=0.8)
         title = "latency of one agent" if count == 1 else f"throughput of {count} agents"
         axis.set(title=title, xlabel="calls", xticks=sorted({p.calls for p in findings.points}))
-    axes[0].set_ylabel("times as good as …")
-    axes[-1].legend(fontsize=6)
-    figure.tight_layout()
+    axes[0].set_ylabel("inferlet: times as good as …")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     figure.savefig(path, metadata={"Software": None})

@@ -133,8 +133,11 @@ def permute(weight: Floats, heads: int) -> Floats:
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
-def write_gguf(path: Path, config: dict[str, Any], weights: dict[str, Floats], **more: Any) -> Path:
-    """A GGUF of these weights; ``more`` are metadata keys without the architecture's prefix (None leaves one out)."""
+def write_gguf(
+    path: Path, config: dict[str, Any], weights: dict[str, Floats], *, byte_tokens: bool = False, **more: Any
+) -> Path:
+    """A GGUF of these weights; ``more`` are metadata keys without the architecture's prefix (None leaves one out). With
+    ``byte_tokens`` it has a tokenizer of 259 tokens, in which each byte is one."""
     llama = config["model_type"] == "llama"
     architecture = "llama" if llama else "gemma3"
     writer = gguf.GGUFWriter(path, architecture)
@@ -161,6 +164,8 @@ def write_gguf(path: Path, config: dict[str, Any], weights: dict[str, Floats], *
             writer.add_float32(name, value)
         else:
             writer.add_uint32(name, value)
+    if byte_tokens:
+        _add_byte_tokens(writer)
     for name, weight in weights.items():
         if llama and ".q_proj" in name:
             weight = permute(weight, heads)
@@ -174,3 +179,11 @@ def write_gguf(path: Path, config: dict[str, Any], weights: dict[str, Floats], *
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _add_byte_tokens(writer: gguf.GGUFWriter) -> None:
+    kinds = gguf.TokenType
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))])
+    writer.add_token_scores([0.0] * 259)
+    writer.add_token_types([kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, *[kinds.BYTE] * 256])
