@@ -54,7 +54,8 @@ class RequestingAgents:
         return [*turns, await self._complete(conversation, task.turn)]
 
     async def _swarm(self, task: Task) -> Turns:
-        conversations, turns = [list(prompt) for prompt in task.prompts], []
+        conversations = [list(prompt) for prompt in task.prompts]
+        turns: Turns = []
         for turn in range(task.calls + 1):
             conversation = conversations[turn % len(conversations)]
             if turn:
@@ -91,13 +92,13 @@ class Inferlets:
             if shape == "swarm"
             else {"prompt": task.prompts[0]}
         )
-        return await self._run(shape, told | prompts)
+        return list(await self._run(shape, told | prompts))
 
     async def call_functions(self, errand: Errand, key: str = "", early: bool = False, masked: bool = False) -> Turns:
         """With what only a program can do: ``inferlets/functions.py`` says what each is."""
         told = {"own": errand.own, "documents": errand.documents, "turn": errand.turn, "tool": self._tool}
         how = {"first": errand.first, "key": key, "early": early, "masked": masked}
-        return await self._run("functions", told | how)
+        return list(await self._run("functions", told | how))
 
     async def export(self, key: str, ids: Sequence[int]) -> None:
         """Puts a text into the cache under a key; without tokens, takes away what is there."""

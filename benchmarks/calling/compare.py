@@ -13,7 +13,6 @@ from benchmarks.calling.script import SHAPES, Scripts, Sizes
 from benchmarks.harness import in_turns
 
 INFERLET, REQUESTS, PEER = "inferlet", "requests", "llama.cpp"
-SIDES = (INFERLET, REQUESTS, PEER)
 
 
 class DisagreementError(Exception):
@@ -71,18 +70,14 @@ class Comparison:
     def check(self, exact: bool) -> str:
         """How many wrote the same tokens. Raises DisagreementError where numbers of tokens differ or, if ``exact``, ours do."""
         agents = len(self.spoken)
-        same = dict.fromkeys(name for name in self.sides if name != INFERLET)
-        alike = dict.fromkeys(same, 0)
+        alike = {name: 0 for name in self.sides if name != INFERLET}
         for key, sides in self.spoken.items():
             ours = sides[INFERLET]
-            for name in same:
+            for name in alike:
                 if [len(turn) for turn in sides[name]] != [len(turn) for turn in ours]:
                     raise DisagreementError(f"{key}: the turns of {name} have other lengths than the inferlet's")
                 alike[name] += sides[name] == ours
-        if exact and alike.get(REQUESTS, agents) != agents:
-            raise DisagreementError(
-                f"{agents - alike[REQUESTS]} of {agents} agents wrote other tokens through requests"
-            )
-        return (
-            f"the inferlet's tokens: {', '.join(f'{name} {count} of {agents} agents' for name, count in alike.items())}"
-        )
+        other = agents - alike.get(REQUESTS, agents)
+        if exact and other:
+            raise DisagreementError(f"{other} of {agents} agents wrote other tokens through requests")
+        return ", ".join(f"{name} {count} of {agents}" for name, count in alike.items())

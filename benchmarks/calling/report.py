@@ -76,7 +76,7 @@ def _tokens(findings: Findings) -> str:
         f"{name} {count['forwarded']:,}" + (f" and {count['cached']:,} found" if count.get("cached") else "")
         for name, count in findings.used.items()
     ]
-    return f"Tokens forwarded in all: {', '.join(told)}. Agents that wrote {findings.agreement}."
+    return f"Tokens forwarded in all: {', '.join(told)}. Agents that wrote what the inferlet did: {findings.agreement}."
 
 
 def _ladder(ladder: Mapping[str, Mapping[int, Sequence[float]]]) -> str:

@@ -166,7 +166,7 @@ def compared(ours: Said, theirs: Said) -> Comparison:
 
 def test_all_sides_have_the_same_sessions_and_no_session_comes_twice() -> None:
     ours, theirs = Said(1), Said(1)
-    assert compared(ours, theirs).check(exact=True) == "the inferlet's tokens: requests 6 of 6 agents"
+    assert compared(ours, theirs).check(exact=True) == "requests 6 of 6"
     assert ours.tasks == theirs.tasks
     assert len({tuple(task.prompts[0]) for task in ours.tasks}) == len(ours.tasks) == 6
 
