@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
-pytest.importorskip("tests.support.takes_minutes")
 
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
 from pie_edge.backends.vulkan.weights import Matrix

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
-pytest.importorskip("tests.support.takes_minutes")
 
 from pie_edge.backends.vulkan.epilogue_kernels import assemble
 from pie_edge.program.nodes import NODES

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
-pytest.importorskip("tests.support.takes_minutes")
 
 from pie_edge.backends.vulkan.device import open_gpu
 from pie_edge.backends.vulkan.session import Session

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
-pytest.importorskip("tests.support.takes_minutes")
 
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
 from tests.backend import vulkan_cases

@@ -17,7 +17,6 @@ import pytest
 from numpy.typing import NDArray
 
 pytest.importorskip("tests.support.needs_vulkan")
-pytest.importorskip("tests.support.takes_minutes")
 
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
 from pie_edge.control.device import DeviceSettings
