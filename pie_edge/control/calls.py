@@ -227,10 +227,11 @@ def _refuse(work: Work, error: PieError) -> None:
 
 
 def not_finite(work: Work, model: str) -> NotFinite:
-    """The error of a pass whose logits are no numbers."""
-    last = work.placement.positions[work.rows[-1]] if work.rows else len(work.tokens) - 1
+    """The error of a pass whose logits, or attention, are no numbers."""
+    read = work.rows or (() if work.observed is None else work.observed.rows) or (len(work.tokens) - 1,)
+    position = work.placement.positions[read[-1]]
     return NotFinite(
-        f"{model} computed NaN or infinity for {work.space.name}'s token at position {last}: its weights are damaged, or its "
+        f"{model} computed NaN or infinity for {work.space.name}'s token at position {position}: its weights are damaged, or its "
         "numbers overflow on this device; import the model again, or try `--backend cpu` and the setting exact"
     )
 

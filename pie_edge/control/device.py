@@ -203,8 +203,10 @@ class Device:
             results: dict[Readout, tuple[HostTensor, ...]] = {}
             for group, pending in tickets:
                 results |= group.split(await self._backend.read(pending))
+            observed = [readout.observed(masses) for readout in step.readouts]
+            broken |= {index for index, found in enumerate(observed) if not all(map(_all_finite, found))}
             return [
-                None if index in broken else (*results.get(readout, ()), *readout.observed(masses))
+                None if index in broken else (*results.get(readout, ()), *observed[index])
                 for index, readout in enumerate(step.readouts)
             ]
         finally:
@@ -288,6 +290,10 @@ class Device:
             program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, slots)
             self._epilogues[key] = await self._backend.compile(program, self._buffers)
         return self._epilogues[key]
+
+
+def _all_finite(masses: HostTensor) -> bool:
+    return math.isfinite(sum(masses.data))
 
 
 def _finite(logit: memoryview) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
+from pie_edge.program import reference
 from pie_edge.program.observe import MASSES
 from tests.backend import cases, mass_cases
 from tests.backend.device import assert_close, run_case
@@ -44,6 +45,31 @@ def test_a_value_that_is_no_number_makes_its_row_none_and_leaves_the_others(
         assert not np.isfinite(found[bad]).any()
         others = [row for row in range(rows) if row != bad]
         assert np.array_equal(found[others], expected[others])
+
+
+@pytest.mark.parametrize("state", ["q", "new_k", "new_v"])
+@pytest.mark.parametrize("name", ["attention decode", "attention long decode", "attention prefill"])
+def test_attention_of_what_is_no_number_is_none(backend: CpuBackend, name: str, state: str) -> None:
+    case = cases.build(name)
+    case.states[state][0, 3] = np.nan
+    found = asyncio.run(run_case(backend, case))
+    (attended,) = found.keys() - set(case.written)
+    expected = case.expected()[attended]
+    assert np.isnan(expected).any()
+    assert np.array_equal(np.isnan(found[attended][: len(expected)]), np.isnan(expected))
+
+
+@pytest.mark.parametrize("state", ["q", "new_k"])
+def test_masses_of_a_row_that_is_no_number_are_none_and_those_of_others_stay(backend: CpuBackend, state: str) -> None:
+    clean, broken = (mass_cases.build("attention batch") for _ in range(2))
+    step = reference.unpack(clean.program, clean.block)
+    # The third one chose the first layer, whose queries are ``q``; its key is one of a page of numbers.
+    broken.states[state][step["mass_rows"][2], 3] = np.nan
+    expected, found = (asyncio.run(run_case(backend, case))[MASSES][0] for case in (clean, broken))
+    own = slice(*step["mass_starts"][2:4])
+    assert np.isnan(found[own]).all()
+    others = np.delete(np.arange(step["mass_starts"][4]), own)
+    assert np.array_equal(found[others], expected[others])
 
 
 @pytest.mark.parametrize("name", mass_cases.NAMES)

@@ -16,12 +16,12 @@ from pie_edge.control.handles import Handles
 from pie_edge.control.observation import Observation
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.control.space import Space
-from pie_edge.errors import ContextOverflow, InvalidHandle, Unsupported
+from pie_edge.errors import ContextOverflow, InvalidHandle, NotFinite, Unsupported
 from pie_edge.model import llama
 from pie_edge.program.observe import KIND
 from tests.backend.test_engine import engine_on, expected, greedy, next_token, nothing_held, run
 from tests.backend.test_handles import distribution, ranges
-from tests.support import attention_oracle
+from tests.support import attention_oracle, tiny
 from tests.support.oracle_run import Loaded
 from tests.support.reference_backend import ReferenceBackend
 from tests.support.tiny import ARGMAX, PAGE, SPEC, random_weights
@@ -202,6 +202,34 @@ def test_a_decoding_program_that_observes_now_and_then_gets_its_tokens_and_masse
         assert answer == expected([3, 1, 4], 40)
         assert space.usage.predicted
         assert space.usage.mispredicted == engine.calls.ahead.misses == 2
+
+    on(opened, test)
+
+
+def test_attention_that_is_no_number_is_an_error_of_the_pass_that_observes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = random_weights()
+    damaged["1.q"][3] = np.nan
+    monkeypatch.setattr(tiny, "random_weights", lambda: damaged)
+
+    async def test(engine: Engine) -> None:
+        space = engine.open_space("bad", 0)
+        context = space.create_working_set(64)
+        close(await observe(space, context, LONG[:20], 0, (0,)), masses(LONG[:20], (0,)))
+        with pytest.raises(NotFinite, match="bad's token at position 18: its weights are damaged"):
+            await observe(space, context, LONG[:20], 0, (1,), (3, 18))
+
+    on(_reference, test)
+
+
+@on_both
+def test_passes_that_read_no_row_may_come_first_and_are_not_checked_by_the_rows_of_others(opened: Any) -> None:
+    async def test(engine: Engine) -> None:
+        first, second = engine.open_space("first", 0), engine.open_space("second", 0)
+        contexts = [space.create_working_set(64) for space in (first, second)]
+        unread = first.submit(ForwardCall(contexts[0], tuple(LONG[:9]), 0, 9))
+        assert [await next_token(second, contexts[1], LONG[:12], 0)] == expected(LONG[:12], 1)
+        assert await unread == ()
+        assert engine.statistics.largest_step == 2
 
     on(opened, test)
 

@@ -148,8 +148,9 @@ static void attend_span(const struct attention *a, struct room *room, u32 group,
 INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
 
 static void merge(const struct attention *a, struct result *into, const struct result *span) {
-  if (span->largest == -__builtin_inff()) return;
-  if (into->largest == -__builtin_inff()) {
+  /* What is seen weighs something, and what is no number isn't 0: the largest score may have missed that. */
+  if (span->total == 0) return;
+  if (into->total == 0) {
     __builtin_memcpy(into, span, (a->width + 2) * sizeof(float));
     return;
   }

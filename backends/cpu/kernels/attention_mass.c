@@ -60,16 +60,17 @@ static void weigh_pair(const struct attention *a, struct room *room, u32 sequenc
 
 INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
 
+/* The weights of a page relative to another score than its own largest; 0 where none of it is seen. */
+INLINE float relative(const float *page, float largest) { return page[1] == 0 ? 0 : page[1] * exp_of(page[0] - largest); }
+
 /* Add what one head attends to, times `share`, to the masses of a row. */
 static void add_masses(const struct room *room, u32 which, u32 entries, float share, float *y) {
   float largest = -__builtin_inff(), total = 0;
   for (u32 entry = 0; entry < entries; entry++)
     if (room->pages[entry][which][0] > largest) largest = room->pages[entry][which][0];
-  if (largest == -__builtin_inff()) return; /* it sees nothing */
-  for (u32 entry = 0; entry < entries; entry++)
-    total += room->pages[entry][which][1] * exp_of(room->pages[entry][which][0] - largest);
-  for (u32 entry = 0; entry < entries; entry++)
-    y[entry] += room->pages[entry][which][1] * exp_of(room->pages[entry][which][0] - largest) / total * share;
+  for (u32 entry = 0; entry < entries; entry++) total += relative(room->pages[entry][which], largest);
+  if (total == 0) return; /* it sees nothing */
+  for (u32 entry = 0; entry < entries; entry++) y[entry] += relative(room->pages[entry][which], largest) / total * share;
 }
 
 static void observe(const struct attention *a, struct room *room, u32 observed) {
