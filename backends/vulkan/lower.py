@@ -201,6 +201,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "rope_append": _rope_append,
     "kv_append": _kv_append,
     "attention": lower_attention.attention,
+    "attention_mass": lower_attention.attention_mass,
     "glu": _elementwise("act"),
     "add": _elementwise(),
     "softcap": _elementwise("cap"),

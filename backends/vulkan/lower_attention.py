@@ -16,6 +16,7 @@ from pie_edge.program.ops import Op, Program
 
 _FIELDS = ("counts", "positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
 _MASKS = ("mask_starts", "mask")
+_OBSERVED = ("mass_rows", "mass_starts", "mass_layers")
 
 
 def scratch_bytes(program: Program, tuning: Tuning) -> int:
@@ -42,6 +43,19 @@ def attention(c: Lowering, op: Op) -> list[Launch]:
         by_row = shape.width <= c.tuning.held
         launches.append(_by_row(c, op, shape) if by_row else _attend(c, op, shape, c.tuning.prefill, singles=False))
     return launches
+
+
+def attention_mass(c: Lowering, op: Op) -> list[Launch]:
+    """A workgroup for each row that may be observed; those past the true ones leave at once."""
+    shape = _Shape.of(c, op)
+    constants = (
+        *(c.tuning.reduction, shape.sharing, shape.kv_heads, shape.width, shape.page),
+        *(op.number("scale"), op.number("softcap"), _masked(op)),
+    )
+    step, fields = _step(c, op, split=0, singles=False, observed=True)
+    bindings = (*(c.read(name) for name in op.inputs[:3]), Binding(step), Binding(c.place[op.outputs[0]], Access.BOTH))
+    kernel = Kernel(shape.shader("attention_mass", False, c.subgroups), constants)
+    return [Launch(kernel, bindings, (c.capacity("mass_rows"), 1, 1), fields + words(op.integer("layer")))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +145,17 @@ def _merge(c: Lowering, op: Op, shape: _Shape) -> Launch:
     return Launch(Kernel(shader("attention_merge"), constants), bindings, grid, fields)
 
 
-def _step(c: Lowering, op: Op, split: int, singles: bool) -> tuple[Region, bytes]:
+def _step(c: Lowering, op: Op, split: int, singles: bool, observed: bool = False) -> tuple[Region, bytes]:
     """The region that holds all fields of the step, and the push constants of ``shaders/glsl/step.glsl``."""
-    regions = [c.place[name] for name in (*_FIELDS, *(_MASKS if _masked(op) else ()))]
-    first, end = min(region.offset for region in regions), max(region.end for region in regions)
-    places = [(region.offset - first) // 4 for region in regions]
-    fields, masks = places[: len(_FIELDS)], places[len(_FIELDS) :] or (0, 0)
-    return Region(regions[0].buffer, first, end - first), words(*fields, op.integer("window"), split, singles, *masks)
+    masks, masses = _MASKS if _masked(op) else (), _OBSERVED if observed else ()
+    regions = {name: c.place[name] for name in (*_FIELDS, *masks, *masses)}
+    first, end = min(region.offset for region in regions.values()), max(region.end for region in regions.values())
+
+    def places(names: tuple[str, ...]) -> tuple[int, ...]:
+        return tuple((regions[name].offset - first) // 4 for name in names)
+
+    told = words(*places(_FIELDS), op.integer("window"), split, singles, *(places(masks) or (0, 0)), *places(masses))
+    return Region(regions["counts"].buffer, first, end - first), told
 
 
 def _masked(op: Op) -> bool:

@@ -75,7 +75,7 @@ class Lowering:
         found["sample_rows"] = "sampled"
         for op in self.program.ops:
             source = op.inputs[1] if op.kind in ("embed", "gather_rows") else op.inputs[0]
-            if source in found:
+            if source in found and op.kind != "attention_mass":
                 found |= dict.fromkeys(op.outputs, found[source])
         return found
 

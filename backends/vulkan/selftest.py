@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.observe import observe
 from pie_edge.program.ops import Program, Role, Value
-from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.program.step import LAYER_WORDS, Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
 
 ANSWERS = Path(__file__).with_name("selftest.json")
@@ -53,6 +54,9 @@ _TWO_TALKS = StepInputs(
     fresh_bits=[0b1111, *[0] * (_LONG - 1), 0x80],
     sample_rows=[4],
     draw_keys=[0] * 2,
+    mass_rows=[3, 4],
+    mass_starts=[0, 1, 1 + _LONG],
+    mass_layers=[3, *[0] * (LAYER_WORDS - 1)] * 2,
 )
 """Four new rows of one sequence, and one row after many that are there: a prefill and a decode."""
 
@@ -132,8 +136,8 @@ class _Recorder:
 
 def examination(halves: bool) -> Examination:
     """``halves``: keys and values are float16."""
-    rec = _Recorder()
-    t, layout = rec.trace, StepLayout(Bucket(5, 2, 1, 1 + _LONG))
+    rec, bucket = _Recorder(), _TWO_TALKS.counts
+    t, layout = rec.trace, StepLayout(bucket)
     step = t.step(layout)
     tokens = rec.state("tokens", np.array([5], np.uint32))
     embedded = [
@@ -156,7 +160,14 @@ def examination(halves: bool) -> Examination:
     kept = rec.state("kept", np.zeros((5, _WIDTH), np.float32))
     ops.store(t, residual, kept)
     rec.show(ops.gather_rows(t, kept, step["sample_rows"]))
-    return Examination(rec.program(), rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+    return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+
+
+def _observed(program: Program, bucket: Bucket) -> Program:
+    """With the masses of each layer, so that one that is wrong names its kernel."""
+    watched = observe(program, bucket)
+    shown = {v.name: replace(v, role=Role.OUTPUT) for v in watched.values.values() if v.shape == (1, bucket.masses)}
+    return replace(watched, values={**watched.values, **shown})
 
 
 def _attend(rec: _Recorder, y: Value, step: dict[str, Value], halves: bool) -> Value:

@@ -14,4 +14,10 @@ layout(push_constant) uniform Fields {
     uint SINGLES; // 1: sequences of one row, 0: the others
     uint MASK_STARTS; // these two only where the Program has custom masks
     uint MASK;
+#ifdef OBSERVED
+    uint MASS_ROWS;
+    uint MASS_STARTS;
+    uint MASS_LAYERS;
+    uint LAYER;
+#endif
 };

@@ -49,7 +49,7 @@ class MassCase(Case):
         return self.fields
 
     def add_layer(self) -> None:
-        """The same keys and values, met by other queries without a window."""
+        """The same keys and values, met by other queries without a window; and what is observed is a result."""
         first = self.trace.build().ops[-1]
         heads, kv_heads = first.integer("heads"), first.integer("kv_heads")
         known = self.trace.build().values
@@ -57,7 +57,7 @@ class MassCase(Case):
         cache: Any = tuple(known[name] for name in ("k", "v", "key_positions"))
         scale = 0.5 * first.number("scale")
         y = ops.attention(self.trace, q, self.fields, cache, heads=heads, kv_heads=kv_heads, scale=scale)
-        self.results = (*self.results, y)
+        self.results = (*self.results, y, Value(MASSES, Role.OUTPUT, DType.F32, (1, self.bucket.masses)))
 
     @property
     def program(self) -> Program:
@@ -68,5 +68,4 @@ def build(name: str) -> MassCase:
     case = MassCase(Trace(f"observed {name}"), np.random.default_rng(sum(name.encode())))
     cases.ALL[name](case)
     case.add_layer()
-    case.results = (*case.results, Value(MASSES, Role.OUTPUT, DType.F32, (1, case.bucket.masses)))
     return case

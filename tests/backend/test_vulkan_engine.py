@@ -26,6 +26,7 @@ from tests.backend.test_engine import (
     run,
 )
 from tests.backend.test_handles import autoregress
+from tests.backend.test_observation import LONG, close, masses, observe
 from tests.backend.test_run_ahead import settled, slots_free, wander
 from tests.support.tiny import ARGMAX
 
@@ -131,3 +132,21 @@ async def wander_all(engine: Engine, seeds: range, together: bool) -> list[list[
     assert nothing_held(engine)
     assert slots_free(engine)
     return found
+
+
+def test_passes_of_one_step_observe_what_each_asked_for() -> None:
+    async def test(backend: VulkanBackend) -> None:
+        async with engine_on(backend, rows=128, shared_rows=128) as engine:
+            assert engine.observable_layers == 2
+            space = engine.open_space("observes", 0)
+            first, second = (space.create_working_set(128) for _ in range(2))
+            whole, chunks = await asyncio.gather(
+                observe(space, first, LONG[:21], 0, (0, 1), (3, 20)), observe(space, second, LONG, 0, (1,), (98, 99))
+            )
+            close(whole, masses(LONG[:21], (0, 1), (3, 20)))
+            close(chunks, masses(LONG, (1,), (98, 99)))
+            branch = space.fork(first)
+            close(await observe(space, branch, [3, 4], 21, (0, 1)), masses([*LONG[:21], 3, 4], (0, 1)))
+            assert await next_token(space, first, [3], 21) == expected([*LONG[:21], 3], 1)[0]
+
+    on_vulkan(test)

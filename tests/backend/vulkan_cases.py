@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,18 +21,23 @@ from pie_edge.backends.vulkan import tuning
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
 from pie_edge.backends.vulkan.device import open_gpu
 from pie_edge.program.encodings import DType
+from pie_edge.program.observe import MASSES
 from pie_edge.program.ops import Value
 from pie_edge.program.trace import Trace
-from tests.backend import cases
+from tests.backend import cases, mass_cases
 from tests.backend.cases import Case
 from tests.backend.device import assert_close, run_case
+from tests.backend.mass_cases import MassCase
 
 Array = NDArray[Any]
 HALVES = "halves "
 """How the names of cases with keys and values in half precision begin."""
 
 
-@dataclass
+OBSERVED = "observed "
+"""How the names of cases with observed attention begin; those of halves stand before it."""
+
+
 class HalvesCase(Case):
     """An attention case whose cache is float16: its vectors are eight values long. New keys and values have no more bits
     than a half, so that nothing is rounded."""
@@ -52,9 +57,15 @@ class HalvesCase(Case):
         return super().row_state(name, whole)
 
 
+class HalvesMassCase(HalvesCase, MassCase): ...
+
+
+_HALVES = tuple(name for name in mass_cases.NAMES if name != "attention width 20")
 NAMES: tuple[str, ...] = (
     *cases.ALL,
-    *(HALVES + name for name in cases.ALL if name.startswith("attention ") and name != "attention width 20"),
+    *(HALVES + name for name in _HALVES),
+    *(OBSERVED + name for name in mass_cases.NAMES),
+    *(HALVES + OBSERVED + name for name in _HALVES),
 )
 AWKWARD = (
     "linear affine4g32-f16-min 1 rows",
@@ -88,17 +99,24 @@ AWKWARD = (
     HALVES + "attention batch",
     HALVES + "attention long decode",
     HALVES + "attention softcap",
+    OBSERVED + "attention masked, window",
+    OBSERVED + "attention page 32",
+    HALVES + OBSERVED + "attention batch",
+    HALVES + OBSERVED + "attention softcap",
 )
 """A few of each kind: enough to find a kernel that a setting breaks."""
 
 
 def build(name: str) -> Case:
-    if not name.startswith(HALVES):
-        return cases.build(name)
-    plain = name.removeprefix(HALVES)
-    case = HalvesCase(Trace(name), np.random.default_rng(sum(plain.encode())))
+    halves, plain = name.startswith(HALVES), name.removeprefix(HALVES)
+    observed, plain = plain.startswith(OBSERVED), plain.removeprefix(OBSERVED)
+    kind = (HalvesMassCase if halves else MassCase) if observed else (HalvesCase if halves else Case)
+    case = kind(Trace(name), np.random.default_rng(sum(plain.encode())))
     cases.ALL[plain](case)
-    case.written = ("key_positions",)
+    if isinstance(case, MassCase):
+        case.add_layer()
+    if halves:
+        case.written = ("key_positions",)
     return case
 
 
@@ -106,7 +124,8 @@ def check(backend: VulkanBackend, name: str) -> None:
     case = build(name)
     found = asyncio.run(run_case(backend, case))
     for output, expected in case.expected().items():
-        assert_close(found[output], expected, case)
+        width = expected.shape[-1] if output == MASSES else None
+        assert_close(found[output][..., :width], expected, case)
 
 
 def chosen_tuning(name: str, subgroups: bool) -> tuning.Tuning:
