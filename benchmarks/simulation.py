@@ -191,12 +191,12 @@ class Simulation:
 
     # ---- the engine's part
 
-    def enqueue(self, space: Space, request: Request) -> Any:
+    def enqueue(self, space: Space, request: Request) -> Work:
         """As the engine takes a call."""
         work = self._work(space, request)
         self._admit(work)
         self.queues.push(work)
-        return None
+        return work
 
     def changed(self, context: WorkingSet) -> None: ...
 

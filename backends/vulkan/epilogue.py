@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from pie_edge.backends.vulkan import epilogue_algorithms as algorithms
 from pie_edge.backends.vulkan.device import Facts
@@ -15,10 +16,10 @@ from pie_edge.backends.vulkan.epilogue_algorithms import Site
 from pie_edge.backends.vulkan.epilogue_expressions import MEMORIES, WRITABLE
 from pie_edge.backends.vulkan.epilogue_kernels import assemble
 from pie_edge.backends.vulkan.epilogue_presets import Sampler, sampler
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Kernel, Launch, Module, words
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module, words
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.program.nodes import KEEP_TOKEN, PREFIX
+from pie_edge.program.nodes import KEEP_TOKEN, PREFIX, TAKE_KEPT
 from pie_edge.program.ops import Op, Program, Role
 from pie_edge.sampling.dialects import kernel as plans
 from pie_edge.sampling.dialects.planner import ROUND_BYTES, plan
@@ -39,9 +40,12 @@ class Epilogue:
     """
 
     def __init__(self, program: Program, facts: Facts, presets: bool = True, round_bytes: int = ROUND_BYTES) -> None:
-        self._keeps = next((op for op in program.ops if op.kind == PREFIX + KEEP_TOKEN), None)
-        self._room = 0 if self._keeps is None else program.values[self._keeps.outputs[0]].size
-        self._program = program = _without(program, self._keeps)
+        self._whole = program
+        self._takes = [op for op in program.ops if op.kind == PREFIX + TAKE_KEPT]
+        self._keeps = [op for op in program.ops if op.kind == PREFIX + KEEP_TOKEN]
+        self._given = {op.outputs[0]: op.inputs[0] for op in self._takes}
+        """Where each parameter that is taken lies: in the place of what was given for it."""
+        self._program = program = _without(program, self._takes, self._keeps)
         self._facts = facts
         self._sampler = sampler(program) if presets else None
         self._plan = _sampler_plan(program, self._sampler, round_bytes) if self._sampler else plan(program, round_bytes)
@@ -53,7 +57,8 @@ class Epilogue:
     def launches(self, place: Places, arena: Region) -> list[Launch]:
         """In order. ``place`` gives the states' regions, and those of inputs and outputs: each kind's within one buffer."""
         arena = arena.part(0, self.arena_bytes)
-        inputs = _Block([(value.name, place(value.name)) for value in self._program.by_role(Role.INPUT)])
+        given = {value.name: self._given.get(value.name, value.name) for value in self._program.by_role(Role.INPUT)}
+        inputs = _Block([(name, place(where)) for name, where in given.items()])
         outputs = _Block([(value.name, place(value.name)) for value in self._program.by_role(Role.OUTPUT)])
         memories = {
             Memory.LOGITS: place(self._program.by_role(Role.STATE)[0].name),
@@ -63,7 +68,7 @@ class Epilogue:
         }
         starts = {**inputs.starts, **outputs.starts, **self._plan.starts}
         modules = [self._module(number, step, starts) for number, step in enumerate(self._plan.steps)]
-        found: list[Launch] = []
+        found = [self._taken(op, place) for op in self._takes]
         for first in self._plan.rounds:
             site = Site(self._facts, place("counts"), memories, starts, first, self._plan.slots)
             if self._sampler:
@@ -75,7 +80,7 @@ class Epilogue:
                 else:
                     found += algorithms.launches(site, step)
         found += [self._packed(packing, arena, outputs) for packing in self._plan.packings]
-        return found if self._keeps is None else [*found, _kept(self._keeps, self._room, place)]
+        return [*found, *(self._kept(op, place) for op in self._keeps)]
 
     def _module(self, number: int, kernel: plans.Kernel | plans.Call, starts: Mapping[str, int]) -> Module | None:
         if isinstance(kernel, plans.Call):
@@ -96,6 +101,24 @@ class Epilogue:
         grid = algorithms.grid_of(site.slots * kernel.rows, min(columns, 1024))
         return Launch(Kernel(module), bindings, grid, words(site.first))
 
+    def _taken(self, op: Op, place: Places) -> Launch:
+        """What was kept, over what was given."""
+        given, slots, tokens = map(place, op.inputs)
+        bindings = Binding(place("counts")), Binding(slots), Binding(tokens), Binding(given, Access.BOTH)
+        return self._through_pool("take_kept", op, bindings)
+
+    def _kept(self, op: Op, place: Places) -> Launch:
+        """Each pass's value into its slots, where later passes may find it."""
+        chosen, slots, tokens = map(place, op.inputs)
+        bindings = Binding(place("counts")), Binding(chosen), Binding(slots), Binding(tokens, Access.WRITE)
+        return self._through_pool("keep_token", op, bindings)
+
+    def _through_pool(self, name: str, op: Op, bindings: tuple[Binding, ...]) -> Launch:
+        values = self._whole.values
+        entries, each = values[op.inputs[1]].size, prod(values[op.inputs[1]].shape[1:])
+        push = words(values[op.inputs[2]].size, each)
+        return Launch(Kernel(shader(f"nodes_{name}"), (64,)), bindings, (-(-entries // 64), 1, 1), push)
+
     def _packed(self, packing: plans.Packing, arena: Region, outputs: _Block) -> Launch:
         bindings = Binding(arena), Binding(outputs.region, Access.BOTH)
         push = words(packing.start, outputs.starts[packing.name], packing.entries)
@@ -103,20 +126,12 @@ class Epilogue:
         return Launch(Kernel(shader("nodes_pack_bytes"), (64,)), bindings, (columns, 1, 1), push)
 
 
-def _without(program: Program, keeps: Op | None) -> Program:
-    """What the author wrote: without the engine's node, its slots and its tokens."""
-    if keeps is None:
-        return program
-    values = {name: value for name, value in program.values.items() if name not in keeps.inputs[1:]}
-    return replace(program, values=values, ops=tuple(op for op in program.ops if op is not keeps))
-
-
-def _kept(keeps: Op, room: int, place: Places) -> Launch:
-    """Each pass's token into its slot, where a next pass may find it."""
-    chosen, slots, tokens = map(place, keeps.inputs)
-    bindings = Binding(place("counts")), Binding(chosen), Binding(slots), Binding(tokens, Access.WRITE)
-    grid = (Count("passes", divisor=64), 1, 1)
-    return Launch(Kernel(shader("nodes_keep_token"), (64,)), bindings, grid, words(room))
+def _without(program: Program, takes: Sequence[Op], keeps: Sequence[Op]) -> Program:
+    """What the author wrote: without the engine's nodes, their slots and tokens, and with all parameters as inputs."""
+    theirs = {name for op in (*takes, *keeps) for name in op.inputs[1:]} | {op.inputs[0] for op in takes}
+    values = {name: value for name, value in program.values.items() if name not in theirs}
+    values |= {op.outputs[0]: replace(values[op.outputs[0]], role=Role.INPUT) for op in takes}
+    return replace(program, values=values, ops=tuple(op for op in program.ops if op not in takes and op not in keeps))
 
 
 def _sampler_plan(program: Program, made: Sampler, round_bytes: int) -> plans.Plan:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pie_edge.control.cells import known_part
 from pie_edge.control.pages import PagePool
 from pie_edge.control.prefix import Key, PrefixIndex
 from pie_edge.control.queue import Work
@@ -64,14 +65,15 @@ class Adoption:
         )
 
     def _limit(self, work: Work) -> int:
-        """The rows to be read out must be computed, and at least one row is."""
-        return min(work.unsplittable_from, len(work.tokens) - 1)
+        """The rows to be read out must be computed, and at least one row is; and what isn't known can't be found."""
+        limit = min(work.unsplittable_from, len(work.tokens) - 1)
+        return len(known_part(work.tokens[:limit])) if work.sources else limit
 
     def _adopt(self, work: Work) -> None:
         """Map pages that already hold its next tokens."""
         context, size, first = work.context, self._pool.page_size, work.done
         assert context is not None
-        start, tokens = work.placement.places[first], work.tokens[first : self._limit(work)]
+        start, tokens = work.placement.places[first], known_part(work.tokens[first : self._limit(work)])
         pages = self._index.match(context, tokens)
         entries = work.placement.entries[start // size : start // size + len(pages)]
         saved = len(pages) * size
@@ -90,5 +92,5 @@ class Adoption:
         """Seen for the first time: what was there, and isn't any more, is counted."""
         work.adopted = 0
         if work.context is not None and self._shareable(work):
-            forgotten = self._index.forgotten(work.context, work.tokens[: self._limit(work)])
+            forgotten = self._index.forgotten(work.context, known_part(work.tokens[: self._limit(work)]))
             work.space.usage.recomputed_tokens += forgotten * self._pool.page_size

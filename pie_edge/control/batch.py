@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pie_edge.control.cells import sources_of
 from pie_edge.control.queue import HostTensor
 from pie_edge.control.scheduler import Slice
 from pie_edge.control.space import Space
@@ -91,7 +92,7 @@ class _Arrays:
         for index, own in part.fresh.items():
             fresh[index] = own
             bits[index] |= own & ~table[index].hidden
-        self.token_src += work.tokens[rows] if work.source is None else (-1 - work.source,)
+        self.token_src += sources_of(work.tokens[rows])
         self.positions += placement.positions[rows]
         self.row_index += places
         self.write_slots += [placement.entries[place // size].page * size + place % size for place in places]

@@ -11,11 +11,12 @@ from functools import partial
 from pie_edge.control import pages
 from pie_edge.control.ahead import RunAhead
 from pie_edge.control.batch import Batch
+from pie_edge.control.cells import Cell, Slots
 from pie_edge.control.pages import PagePool, WorkingSet
 from pie_edge.control.queue import HostTensor, Queues, Work
 from pie_edge.control.residency import Residency
 from pie_edge.control.space import Request, Space
-from pie_edge.errors import BackendError, NotFinite, PieError
+from pie_edge.errors import BackendError, InferletCancelled, InvalidHandle, NotFinite, PieError
 from pie_edge.sampling import Epilogue
 
 Results = tuple[HostTensor, ...]
@@ -25,11 +26,20 @@ class Calls:
     """Each call is answered once, with results or an error, and then holds nothing. ``wake`` is called when one may run."""
 
     def __init__(
-        self, residency: Residency, token_slots: int, speculation_depth: int, wake: Callable[[], None]
+        self,
+        residency: Residency,
+        slots: Slots,
+        vocabulary: int,
+        context_limit: int,
+        speculation_depth: int,
+        wake: Callable[[], None],
     ) -> None:
         self.queues = Queues()
         self.prepared: list[Work] = []
-        self.ahead = RunAhead(token_slots, speculation_depth, self.unwanted)
+        self.ahead = RunAhead(speculation_depth, self.unwanted)
+        self.slots = slots
+        self._vocabulary = vocabulary
+        self._context_limit = context_limit
         self._pool: PagePool = residency.pool
         self._residency = residency
         self._wake = wake
@@ -52,18 +62,22 @@ class Calls:
 
     def heads(self) -> list[Work]:
         """Calls that may run now and that somebody still waits for, as they deserve it."""
-        return [work for work in self.queues.heads() if not work.future.done()]
+        found = [work for work in self.queues.heads() if not work.future.done()]
+        for work in found:
+            self._use(work)
+        return found
 
-    def ask(self, space: Space, request: Request, epilogue: Epilogue | None) -> asyncio.Future[Results]:
+    def ask(self, space: Space, request: Request, epilogue: Epilogue | None) -> Work:
         """Take a checked call: a new one, or one that was prepared."""
         ahead = self.ahead.confirm(request, epilogue)
         if ahead is not None:
-            return self._take_up(ahead)
+            self._take_up(ahead)
+            return ahead
         work = self._work(space, request, epilogue)
         self._admit(work)
         self.queues.push(work)
         self._wake()
-        return work.future
+        return work
 
     def _work(self, space: Space, request: Request, epilogue: Epilogue | None) -> Work:
         work = Work(
@@ -80,9 +94,23 @@ class Calls:
             action=request.action,
             mask=request.mask,
             observed=request.observed,
+            sources=request.sources,
+            using=False,
         )
-        pages.begin_use(work.context, work.placement.entries)
+        if epilogue is not None and request.context is not None:
+            kept = epilogue.embeddable
+            if request.kept:
+                kept = tuple(sorted({*kept, *(number for number, _ in request.kept)}))
+            work.cells = {number: Cell(*epilogue.described(number)) for number in kept}
+        # One that waits for another pass leaves its pages to that one, should they be needed.
+        if work.ready:
+            self._use(work)
         return work
+
+    def _use(self, work: Work) -> None:
+        if not work.using:
+            work.using = True
+            pages.begin_use(work.context, work.placement.entries)
 
     def _admit(self, work: Work) -> None:
         """From now on the work counts as its space's."""
@@ -91,38 +119,55 @@ class Calls:
             work.context.last_used = work.arrival
         work.space.waiting += 1
 
-    def _take_up(self, ahead: Work) -> asyncio.Future[Results]:
+    def _take_up(self, ahead: Work) -> None:
         """What a program asks for was prepared: it waits, is under way, or is done."""
         self._admit(ahead)
         ahead.space.usage.predicted += 1
         if not ahead.done:
             self.prepared.remove(ahead)
-            self.ahead.free_source(ahead)
             self.queues.push(ahead)
             self._wake()
-            return ahead.future
+            return
         self._residency.mark(ahead)
+        if ahead.flying:
+            # It keeps its place in the queue until it lands, so that what follows it is known.
+            self.queues.push(ahead)
         self.predict([ahead])
         if not ahead.flying:
             self.deliver(ahead, ahead.future.result())
-        return ahead.future
 
     def predict(self, works: Sequence[Work]) -> None:
-        """Prepare the passes that will follow these."""
-        for work in works:
-            ahead = self.ahead.predict(work, partial(self._work, work.space, epilogue=None))
+        """Prepare the passes that will follow these, unless they were asked for."""
+        for work in works if self.ahead.enabled else ():
+            if self.queues.is_followed(work):
+                continue
+            room = min(self._context_limit, len(work.placement.entries) * self._pool.page_size)
+            ahead = self.ahead.predict(work, room, partial(self._work, work.space))
             if ahead is not None:
                 self.prepared.append(ahead)
                 self._wake()
 
-    def launched(self) -> None:
-        """A step is on its way: what was prepared and is in it isn't waiting any more."""
+    def launch(self, works: Sequence[Work]) -> None:
+        """Their last rows are about to be put on the device: their values get places there."""
+        for work in works:
+            for cell in work.cells.values():
+                self.slots.hold(cell)
         self.prepared = [work for work in self.prepared if not work.flying]
 
     # ---- ends
 
     def deliver(self, work: Work, tensors: Results) -> None:
         """The results of its last rows are there."""
+        if work.sources and (refusal := self._refusal(work)) is not None:
+            self.refuse(work, refusal)
+            return
+        for number, cell in work.cells.items():
+            self.slots.release(cell)
+            if cell.pending:
+                cell.set(tensors[number].data.tobytes())
+        if work.epilogue is not None:
+            # What is observed comes after all outputs.
+            tensors = tensors[: work.epilogue.returned] + tensors[len(work.epilogue.outputs) :]
         if not work.confirmed:
             self._keep(work, tensors)
             return
@@ -142,24 +187,43 @@ class Calls:
 
     def fail(self, work: Work, error: Exception) -> None:
         """End it with an error, unless it was answered."""
-        self._end(work)
-        _refuse(work, told(error))
+        known = told(error)
+        self._end(work, known)
+        _refuse(work, known)
+
+    def _refusal(self, work: Work) -> PieError | None:
+        """Why a pass is worth nothing whose sources are settled: one of them failed, or is no token."""
+        for cell in work.sources:
+            if cell.error is not None:
+                why, message = f"{work.space.name} takes a value of a pass that failed: ", str(cell.error)
+                return type(cell.error)(why + message.removeprefix(why))
+        for token in work.tokens if work.sources else ():
+            if isinstance(token, int) or token.token is None or token.token < self._vocabulary:
+                continue
+            return InvalidHandle(
+                f"{token.cell.line}{work.space.name} embeds token {token.token}, which was computed on the device; the "
+                f"vocabulary has ids 0…{self._vocabulary - 1}"
+            )
+        return None
+
+    def refuse(self, work: Work, error: PieError) -> None:
+        """A pass came to nothing: whoever asked for it hears of it, and its context is no example for others."""
+        if work.context is not None:
+            work.context.plain = False
+        if work.confirmed:
+            self.fail(work, error)
+            return
+        self._close(work, error)
+        if work.context is not None and self.ahead.wanted(work):
+            self.ahead.drop(work.context)
+        else:
+            self._release(work)
 
     def crash(self, step: Batch, error: Exception) -> None:
         """The step came to nothing: its calls fail."""
         for work in (part.work for part in step.slices):
             work.flying -= 1
-            self.refuse(work, error)
-
-    def refuse(self, work: Work, error: Exception) -> None:
-        """A pass came to nothing: whoever asked for it hears of it, and its context is no example for others."""
-        if work.context is not None:
-            work.context.plain = False
-        if not work.confirmed and work.context is not None:
-            self.ahead.drop(work.context)
-            self.unwanted(work)
-        else:
-            self.fail(work, error)
+            self.refuse(work, told(error))
 
     def fail_all(self, error: Exception) -> None:
         """Nothing on the device counts any more."""
@@ -179,19 +243,21 @@ class Calls:
             else:
                 self.fail(work, reason)
 
-    def drop_cancelled(self) -> None:
-        """End those that nobody waits for any more."""
-        for work in list(self.queues):
-            if work.future.done() and not work.flying:
-                self._end(work)
+    def drop_hopeless(self) -> None:
+        """End those that nobody waits for any more, and those that take what there won't be."""
+        still = [work for work in self.queues if not work.flying and (work.sources or work.future.done())]
+        # In the order they were asked in: one that ends may be another one's hope.
+        for work in sorted(still, key=lambda work: work.arrival):
+            if work.future.done():
+                self._end(work, InferletCancelled(f"{work.space.name}: nobody waited for the pass any more"))
+            elif (refusal := self._refusal(work)) is not None:
+                self.fail(work, refusal)
 
     def unwanted(self, work: Work) -> None:
         """Nobody will ask for a prepared pass. One that is on the device runs to its end unseen."""
         if work in self.prepared:
             self.prepared.remove(work)
         if not work.flying:
-            self.ahead.free_source(work)
-            self.ahead.free_slot(work)
             self._release(work)
         work.space.usage.mispredicted += 1
 
@@ -200,19 +266,24 @@ class Calls:
         self._release(work)
         if not work.future.done():
             work.future.set_result(tensors)
-        if not self.ahead.wanted(work):
-            self.ahead.free_slot(work)
 
-    def _end(self, work: Work) -> None:
+    def _end(self, work: Work, error: PieError | None = None) -> None:
         self.queues.finish(work)
         if work.ended:
             return
         work.ended = True
         work.space.waiting -= 1
         self._release(work)
-        self.ahead.free_slot(work)
+        if error is not None:
+            self._close(work, error)
         if work.context is not None:
             pages.end_call(self._pool, work.context)
+
+    def _close(self, work: Work, error: PieError) -> None:
+        """What it would have computed won't be known."""
+        for cell in work.cells.values():
+            self.slots.release(cell)
+            cell.fail(error)
 
     def _release(self, work: Work) -> None:
         if work.using:

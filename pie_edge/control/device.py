@@ -22,8 +22,11 @@ from pie_edge.program.expand import expand
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import Bucket, StepLayout
 from pie_edge.program.trace import copy_program
+from pie_edge.sampling import Pool
 
 DEFAULT_KV_MEMORY = 512 << 20
+VALUE_WORDS = 1 << 14
+"""Of the device's pool, beside a token for each sequence: for values that go from pass to pass."""
 COPIES = 64
 """Pages, or tokens, that one run of a copy Program duplicates."""
 
@@ -71,7 +74,7 @@ def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: 
             f"{_more_room(settings, backend.limits.memory)}"
         )
     entries = settings.sequences * 4 + 2 * -(-spec.context // settings.page_size)
-    cache = Cache(pages, settings.page_size, dtype, logit_rows, token_slots=settings.sequences)
+    cache = Cache(pages, settings.page_size, dtype, logit_rows, token_slots=settings.sequences + VALUE_WORDS)
     return cache, Bucket(settings.rows, settings.sequences, logit_rows, entries)
 
 
@@ -132,7 +135,7 @@ class Device:
         self._encodings = encodings
         self._buffers = buffers
         self._models: dict[Bucket, tuple[StepLayout, Executable]] = {}
-        self._epilogues: dict[tuple[str, int, int], Executable] = {}
+        self._epilogues: dict[tuple[str, int, Pool], Executable] = {}
         self._copiers: dict[bool, Executable] = {}
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
         self._paged = [
@@ -284,10 +287,10 @@ class Device:
             self._backend.run(self._copiers[slots], given)
 
     async def _epilogue(self, group: Group) -> Executable:
-        slots = self.cache.token_slots if group.keeps else 0
-        key = group.epilogue.digest, group.capacity, slots
+        pool = Pool(self.cache.token_slots, group.kept, group.taken)
+        key = group.epilogue.digest, group.capacity, pool
         if key not in self._epilogues:
-            program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, slots)
+            program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, pool)
             self._epilogues[key] = await self._backend.compile(program, self._buffers)
         return self._epilogues[key]
 

@@ -35,7 +35,7 @@ class Dispatch:
         """Seconds until a step should be formed of the calls that wait, 0 for now; None where the ``running`` step has to
         land first. At once when the device is idle. Behind a running step: when everybody who could ask has asked, or shortly
         before its predicted end."""
-        foreseen = calls.foreseen
+        foreseen = calls.foreseen | {work.context for work in waiting if work.context is not None}
         if running is not None and all(_has_others_in(running, work, foreseen) for work in waiting):
             return None
         asking = {work.space for work in calls.everything()}

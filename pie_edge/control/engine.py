@@ -17,15 +17,16 @@ from pie_edge.backend import Backend
 from pie_edge.control import batch, observation, snapshot
 from pie_edge.control.adoption import Adoption
 from pie_edge.control.calls import Calls, not_finite
+from pie_edge.control.cells import Slots
 from pie_edge.control.contents import Contents
 from pie_edge.control.device import Device, DeviceSettings, Flight
 from pie_edge.control.dispatch import Dispatch
-from pie_edge.control.epilogues import check_parameters
+from pie_edge.control.epilogues import check_kept, check_parameters
 from pie_edge.control.handles import Handles
 from pie_edge.control.pages import Copy, Entry, PagePool, WorkingSet
 from pie_edge.control.parking import Parking, Spill
 from pie_edge.control.prefix import PrefixIndex
-from pie_edge.control.queue import HostTensor, Work, unsplittable_from
+from pie_edge.control.queue import Work, unsplittable_from
 from pie_edge.control.residency import Move, Residency, out_of_pages
 from pie_edge.control.scheduler import Budget, Slice, pick
 from pie_edge.control.space import Request, Space
@@ -81,7 +82,8 @@ class Engine:
         limit = device.limit
         self._budget = Budget(limit.rows, limit.sequences, limit.sampled, limit.entries, device.shared_rows)
         self._wake = asyncio.Event()
-        self.calls = Calls(self.residency, device.cache.token_slots, device.speculation_depth, self._wake.set)
+        slots, depth = Slots(device.cache.token_slots), device.speculation_depth
+        self.calls = Calls(self.residency, slots, facts.vocabulary, facts.context, depth, self._wake.set)
         self._dispatch = Dispatch()
         self._flights: deque[Flight] = deque()
         self._numbers = itertools.count(1)
@@ -125,7 +127,7 @@ class Engine:
         self.contents.close()
         await self._device.close()
 
-    def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]:
+    def enqueue(self, space: Space, request: Request) -> Work:
         """A call of a space, checked against the step's limits; it waits behind earlier ones of its queue."""
         epilogue = self._epilogue(request, space.name)
         if request.observed is not None:
@@ -158,6 +160,7 @@ class Engine:
             raise InvalidHandle(f"{who} gave an epilogue without rows to read; name them in `rows`")
         epilogue = parse(request.epilogue, vocabulary=self.vocabulary, rows=len(request.rows))
         check_parameters(epilogue, request.parameters, who)
+        check_kept(epilogue, request.kept, who)
         return epilogue
 
     def _forget(self, space: Space, reason: PieError) -> None:
@@ -172,7 +175,8 @@ class Engine:
                 await self._turn()
             except Exception as error:
                 # An engine that stopped would hang every caller: they hear of it, and the next call is served.
-                self._flights.clear()
+                while self._flights:
+                    self._crash(self._flights.popleft().batch, error)
                 self._dispatch = Dispatch()
                 self.calls.fail_all(error)
                 await asyncio.sleep(0)
@@ -224,7 +228,7 @@ class Engine:
 
     async def _choose(self) -> tuple[Slice, ...]:
         """What should run next. Actions whose turn has come are done on the way."""
-        self.calls.drop_cancelled()
+        self.calls.drop_hopeless()
         heads = self.calls.heads()
         while acting := [work for work in heads if work.action is not None]:
             for work in acting:
@@ -237,12 +241,8 @@ class Engine:
         return pick(candidates, budget, self.pool.page_size)
 
     async def _put_on_device(self, ready: Sequence[Slice]) -> None:
-        step, ahead = batch.build(ready, self.pool.page_size), self.calls.ahead
-        for part in ready:
-            if part.last:
-                room = min(self.context_limit, len(part.work.placement.entries) * self.pool.page_size)
-                ahead.reserve_slot(part.work, room)
-        self.calls.launched()
+        step = batch.build(ready, self.pool.page_size)
+        self.calls.launch([part.work for part in ready if part.last])
         try:
             flight = await self._device.launch(step, self._wake.set)
         except Exception as error:
@@ -250,8 +250,6 @@ class Engine:
             return
         self._dispatch.pace.launched(step.inputs.counts.rows, step.singles, time.perf_counter())
         self._flights.append(flight)
-        for part in ready:
-            ahead.free_source(part.work)
         self.calls.predict([part.work for part in ready if part.last and part.work.confirmed])
 
     async def _act(self, work: Work) -> None:

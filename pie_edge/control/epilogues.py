@@ -5,32 +5,39 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from pie_edge.control.batch import Batch, Readout
+from pie_edge.control.cells import Cell
 from pie_edge.control.queue import HostTensor
 from pie_edge.errors import EpilogueError
 from pie_edge.program.node_types import TensorType
 from pie_edge.sampling import Epilogue
 
 NOWHERE = 0xFFFFFFFF
-"""The slot of a token that isn't kept."""
+"""A slot past the end of the device's pool."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
-    """Readouts whose epilogues have one digest. ``positions`` and ``draw_keys`` are those of their rows, in order; ``slots`` is
-    where each pass keeps its token for a next one."""
+    """Readouts whose epilogues have one digest. ``positions`` and ``draw_keys`` are those of their rows, in order."""
 
     epilogue: Epilogue
     readouts: tuple[Readout, ...]
     positions: tuple[int, ...]
     draw_keys: tuple[int, ...]
-    slots: tuple[int | None, ...]
 
-    @property
-    def keeps(self) -> bool:
-        """Whether one of the passes keeps its token for a next one."""
-        return any(slot is not None for slot in self.slots)
+    @cached_property
+    def kept(self) -> tuple[int, ...]:
+        """The outputs, by number, that some of the passes keep for later ones."""
+        works = [readout.part.work for readout in self.readouts]
+        return tuple(sorted({number for work in works for number, cell in work.cells.items() if cell.slots}))
+
+    @cached_property
+    def taken(self) -> tuple[int, ...]:
+        """The parameters, by number, that some of the passes take from the device's pool."""
+        given = [readout.part.work.parameters for readout in self.readouts]
+        return tuple(n for n in range(len(self.epilogue.parameters)) if any(_is_there(one[n]) for one in given))
 
     @property
     def capacity(self) -> int:
@@ -49,12 +56,23 @@ class Group:
             "positions": words(self.positions, rows),
             "draw_keys": words(self.draw_keys, 2 * rows),
         }
-        if self.keeps:
-            found["slots"] = words((NOWHERE if slot is None else slot for slot in self.slots), self.capacity)
-        for index, parameter in enumerate(self.epilogue.parameters):
-            given = b"".join(readout.part.work.parameters[index] for readout in self.readouts)
-            found[f"param{index}"] = memoryview(given.ljust(nbytes(parameter) * self.capacity, b"\0"))
+        works = [readout.part.work for readout in self.readouts]
+        for number in self.kept:
+            cells: list[object] = [work.cells.get(number) for work in works]
+            found[f"kept{number}"] = self._slots(cells, _product(self.epilogue.outputs[number].shape))
+        for number, parameter in enumerate(self.epilogue.parameters):
+            given = [work.parameters[number] for work in works]
+            name = f"given{number}" if number in self.taken else f"param{number}"
+            found[name] = _joined(given, nbytes(parameter), self.capacity)
+            if number in self.taken:
+                found[f"slots{number}"] = self._slots(given, _product(parameter.shape))
         return found
+
+    def _slots(self, cells: Sequence[object], size: int) -> memoryview:
+        """Where the entries of each pass's cell are in the pool; past its end for what is no cell that is there."""
+        nowhere = (NOWHERE,) * size
+        slots = (cell.slots if isinstance(cell, Cell) and cell.slots else nowhere for cell in cells)
+        return words((slot for one in slots for slot in one), self.capacity * size)
 
     def split(self, outputs: Mapping[str, memoryview]) -> dict[Readout, tuple[HostTensor, ...]]:
         """Each readout's part of every output."""
@@ -84,22 +102,51 @@ def _group(readouts: Sequence[Readout], step: Batch) -> Group:
     rows = [row for readout in readouts for row in range(readout.first, readout.first + readout.count)]
     positions = tuple(step.inputs.positions[step.inputs.sample_rows[row]] for row in rows)
     keys = tuple(key for row in rows for key in step.inputs.draw_keys[2 * row : 2 * row + 2])
-    slots = tuple(readout.part.work.slot for readout in readouts)
-    return Group(epilogue, tuple(readouts), positions, keys, slots)
+    return Group(epilogue, tuple(readouts), positions, keys)
 
 
-def check_parameters(epilogue: Epilogue, given: Sequence[bytes], who: str) -> None:
-    """Each parameter is there and as long as its type says; else EpilogueError."""
+def check_parameters(epilogue: Epilogue, given: Sequence[bytes | Cell], who: str) -> None:
+    """Each parameter is there and as long as its type says, or a value of that type; else EpilogueError."""
     if len(given) != len(epilogue.parameters):
         raise EpilogueError(
             f"{who}'s epilogue takes {len(epilogue.parameters)} parameters, the pass gives {len(given)}"
         )
     for index, (parameter, data) in enumerate(zip(epilogue.parameters, given, strict=True)):
-        if len(data) != nbytes(parameter):
+        if isinstance(data, Cell):
+            if data.type != parameter:
+                raise EpilogueError(
+                    f"{epilogue.line_of_parameter(index)}{who}'s epilogue takes {parameter} as parameter {index}; the pass "
+                    f"gives a value on the device of {data.type}"
+                )
+        elif len(data) != nbytes(parameter):
             raise EpilogueError(
                 f"{who}'s epilogue takes {parameter} as parameter {index}, {nbytes(parameter)} bytes; "
                 f"the pass gives {len(data)}"
             )
+
+
+def check_kept(epilogue: Epilogue, kept: Sequence[tuple[int, TensorType]], who: str) -> None:
+    """The outputs that are to be put into channels, by number, are of the channels' types; else EpilogueError."""
+    for number, wanted in kept:
+        if number >= len(epilogue.outputs):
+            raise EpilogueError(
+                f"{who} puts output {number} into a channel, of an epilogue that has {len(epilogue.outputs)}"
+            )
+        if epilogue.outputs[number] != wanted:
+            raise EpilogueError(
+                f"{epilogue.line_of_output(number)}{who} puts {epilogue.outputs[number]} into a channel of {wanted}; "
+                "cast or reshape it"
+            )
+
+
+def _is_there(given: bytes | Cell) -> bool:
+    return isinstance(given, Cell) and bool(given.slots)
+
+
+def _joined(given: Sequence[bytes | Cell], each: int, capacity: int) -> memoryview:
+    """The values of all passes, zeros for those that are on the device alone."""
+    parts = [one if isinstance(one, bytes) else one.value or bytes(each) for one in given]
+    return memoryview(b"".join(parts).ljust(each * capacity, b"\0"))
 
 
 def words(values: Iterable[int], count: int) -> memoryview:

@@ -192,7 +192,7 @@ class Handles:
             mask=None if mask is None else self._mask(mask, len(rows), [*context, *writes], placement),
             observed=None if layers is None else Observation(tuple(layers), wanted),
         )
-        results = self._space.engine.enqueue(self._space, request)
+        results = self._space.engine.enqueue(self._space, request).future
         for row, embed in enumerate(outputs):
             self._embeds[embed] = _Output(results, row, layers is not None)
         return results
@@ -254,7 +254,7 @@ class Handles:
     def _act(self, queue: Hashable, action: Callable[[], Awaitable[None]], *entries: Entry) -> Future[Tensors]:
         placement = Placement(entries, (), ())
         request = Request((self._space, queue), (), (), placement, None, None, (), action=action)
-        return self._space.engine.enqueue(self._space, request)
+        return self._space.engine.enqueue(self._space, request).future
 
     def check(self, parts: Iterable[KvRange]) -> None:
         """Raises InvalidHandle for a page that isn't held, or tokens that it hasn't."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from pie_edge.control.cells import Token
 from pie_edge.errors import InvalidHandle, OutOfPages
 
 UNMAPPED = 0
@@ -145,16 +146,17 @@ class Entry:
 class WorkingSet:
     """The page table of one context, in order.
 
-    ``history`` is the tokens from the first on that are known to have made the keys, for as long as the context is
-    *plain*: nothing hidden, nothing moved, positions equal to places. Only plain contexts share prefixes. ``keys`` names
-    the whole pages of the history as the prefix index does, which was told of the first ``indexed`` ones. ``pending``
-    counts the calls that still use it; a ``retired`` one gives its pages back when the last of them ends. ``users`` counts
-    the passes that name its entries, those included that run-ahead prepared. ``last_used`` orders contexts by their last
-    call. ``misses`` and ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many passes it won't guess.
+    ``history`` is the tokens from the first on that are known to have made the keys, or will be once an earlier pass has
+    landed, for as long as the context is *plain*: nothing hidden, nothing moved, positions equal to places. Only plain contexts
+    share prefixes. ``keys`` names the whole pages of the history as the prefix index does, which was told of the first
+    ``indexed`` ones. ``pending`` counts the calls that still use it; a ``retired`` one gives its pages back when the last of
+    them ends. ``users`` counts the passes that name its entries, those included that run-ahead prepared. ``last_used`` orders
+    contexts by their last call. ``misses`` and ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many
+    passes it won't guess.
     """
 
     entries: list[Entry] = field(default_factory=list)
-    history: list[int] = field(default_factory=list)
+    history: list[Token] = field(default_factory=list)
     keys: list[bytes] = field(default_factory=list)
     indexed: int = 0
     plain: bool = True
@@ -170,7 +172,7 @@ class WorkingSet:
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size
 
-    def record(self, start: int, tokens: Sequence[int], page_size: int) -> None:
+    def record(self, start: int, tokens: Sequence[Token], page_size: int) -> None:
         """``tokens`` are being written from place ``start`` on: what was known after it is no longer."""
         if not self.plain or start > len(self.history):
             self.plain = False

@@ -12,6 +12,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from pie_edge.control.cells import Token, known, known_part
 from pie_edge.control.pages import UNMAPPED, PagePool, WorkingSet
 
 Key = bytes
@@ -48,10 +49,9 @@ class PrefixIndex:
 
         They belong to the index until the caller holds them.
         """
-        size = self._pool.page_size
-        if not context.plain or len(context.history) % size:
+        size, key = self._pool.page_size, self._end_of(context)
+        if key is None:
             return []
-        key = self._keys(context)[-1] if context.history else ROOT
         keys = []
         for first in range(0, len(tokens) - size + 1, size):
             key = chain(key, tokens[first : first + size])
@@ -61,23 +61,23 @@ class PrefixIndex:
         self._touch(keys)
         return [self._pages[used] for used in keys]
 
-    def key(self, context: WorkingSet, place: int, more: Sequence[int]) -> Key | None:
-        """Names the page that ``place`` is on, if the context's history, and ``more`` tokens after it, fill it; else None."""
+    def key(self, context: WorkingSet, place: int, more: Sequence[Token]) -> Key | None:
+        """Names the page that ``place`` is on, if the context's history, and ``more`` tokens after it, fill it and are known;
+        else None."""
         if not context.plain:
             return None
         size, keys = self._pool.page_size, self._keys(context)
         number = place // size
         if number != len(keys):
             return keys[number] if number < len(keys) else None
-        tokens = [*context.history[number * size :], *more][:size]
+        tokens = known_part([*context.history[number * size :], *more][:size])
         return chain(keys[-1] if keys else ROOT, tokens) if len(tokens) == size else None
 
     def forgotten(self, context: WorkingSet, tokens: Sequence[int]) -> int:
         """How many of the whole pages that ``match`` was asked for had been here before, and were evicted lately."""
-        size = self._pool.page_size
-        if not self._evicted or not context.plain or len(context.history) % size:
+        size, key = self._pool.page_size, self._end_of(context) if self._evicted else None
+        if key is None:
             return 0
-        key = self._keys(context)[-1] if context.history else ROOT
         count = 0
         for first in range(0, len(tokens) - size + 1, size):
             key = chain(key, tokens[first : first + size])
@@ -119,12 +119,25 @@ class PrefixIndex:
             del self._pages[key]
             self._pool.release([page])
 
+    def _end_of(self, context: WorkingSet) -> Key | None:
+        """The chain of a history of whole pages; None where it isn't one, or isn't known by now."""
+        size = self._pool.page_size
+        if not context.plain or len(context.history) % size:
+            return None
+        keys = self._keys(context)
+        if len(keys) < len(context.history) // size:
+            return None
+        return keys[-1] if keys else ROOT
+
     def _keys(self, context: WorkingSet) -> list[Key]:
-        """The chain of the history's whole pages, computed as far as it grew."""
+        """The chain of the history's whole pages, computed as far as it grew and its tokens are known."""
         size = self._pool.page_size
         for first in range(len(context.keys) * size, len(context.history) - size + 1, size):
-            parent = context.keys[-1] if context.keys else ROOT
-            context.keys.append(chain(parent, context.history[first : first + size]))
+            tokens = known(context.history[first : first + size])
+            if tokens is None:
+                break
+            context.history[first : first + size] = tokens
+            context.keys.append(chain(context.keys[-1] if context.keys else ROOT, tokens))
         return context.keys
 
     def _touch(self, keys: Sequence[Key]) -> None:

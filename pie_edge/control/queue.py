@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from asyncio import Future
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pie_edge.control.cells import Cell, Token
 from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, WorkingSet, span_bits
 from pie_edge.sampling import Epilogue
@@ -26,6 +27,25 @@ class HostTensor:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputOf:
+    """An output, by its number, of the call that was given this ``name``."""
+
+    name: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The next value of a channel. It leaves the channel unless it ``stays``."""
+
+    channel: int
+    stays: bool = False
+
+
+Source = OutputOf | Next
+
+
+@dataclass(frozen=True, slots=True)
 class ForwardCall:
     """A forward pass as an inferlet asks for it: write ``tokens`` at ``start … end`` of a working set, read rows out.
 
@@ -33,6 +53,9 @@ class ForwardCall:
     bytes in their own dtype, in the order of the wire form. ``positions`` default to the places ``start … end``; a
     ``mask`` is a whole number for each token, whose bit i says that the token may see place i. What is ``observed`` comes as
     one more result after the epilogue's: masses, f32 [observed rows, pages up to ``end``].
+
+    ``embeds`` are tokens that an earlier call computes, spliced in before that many of ``tokens``; ``fetches`` such values in
+    place of parameters, by number. ``puts`` are ``(output, channel)`` each. ``name`` is what later calls name it by.
     """
 
     working_set: int
@@ -45,6 +68,10 @@ class ForwardCall:
     positions: tuple[int, ...] | None = None
     mask: tuple[int, ...] | None = None
     observed: Observation | None = None
+    embeds: tuple[tuple[int, Source], ...] = ()
+    fetches: tuple[tuple[int, Source], ...] = ()
+    puts: tuple[tuple[int, int], ...] = ()
+    name: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +125,26 @@ class Work:
 
     ``adopted`` of the ``done`` rows were found in the prefix index, None before it was asked; ``flying`` is how many steps on
     the device have some of them: the device works in order, so a prompt's next rows may follow before the last ones have
-    landed. An ``action`` is done in place of a pass when its turn comes. The token of a predicted pass comes
-    from the ``source`` slot of the device's token pool, and until it is ``confirmed`` nobody has asked for it; ``slot`` is
-    where a pass keeps its own token for one that may follow.
+    landed. An ``action`` is done in place of a pass when its turn comes. A pass that run-ahead prepared isn't ``confirmed`` until
+    somebody asks for it. ``cells`` are the outputs, by number, that later passes may take; ``sources`` are those of
+    earlier ones among its own tokens and parameters.
     """
 
     space: Space
     queue: Hashable
-    tokens: tuple[int, ...]
+    tokens: tuple[Token, ...]
     rows: tuple[int, ...]
     placement: Placement
     context: WorkingSet | None
     epilogue: Epilogue | None
-    parameters: tuple[bytes, ...]
+    parameters: tuple[bytes | Cell, ...]
     future: Future[tuple[HostTensor, ...]]
     arrival: int
     action: Callable[[], Awaitable[None]] | None = None
     mask: tuple[int, ...] | None = None
     observed: Observation | None = None
-    source: int | None = None
-    slot: int | None = None
+    sources: tuple[Cell, ...] = ()
+    cells: dict[int, Cell] = field(default_factory=dict)
     confirmed: bool = True
     done: int = 0
     adopted: int | None = None
@@ -135,6 +162,11 @@ class Work:
     def runnable(self) -> bool:
         """Whether something of it is left to be done."""
         return self.action is not None or self.remaining > 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that it takes of others is on the device by now, or here."""
+        return all(cell.ready for cell in self.sources)
 
     def launch(self, count: int) -> None:
         """The next ``count`` rows are in a step on the device."""
@@ -155,13 +187,14 @@ class Work:
         return max(self.placement.places[self.done : self.done + count]) + 1
 
 
-def unsplittable_from(tokens: tuple[int, ...], rows: tuple[int, ...], observed: Observation | None) -> int:
+def unsplittable_from(tokens: tuple[Token, ...], rows: tuple[int, ...], observed: Observation | None) -> int:
     """The first row that is read out or observed, or else the last one."""
     return min(rows if observed is None else (*rows, *observed.rows), default=len(tokens) - 1)
 
 
 class Queues:
-    """Only a queue's head may run; heads come by priority, then in order of arrival."""
+    """Only a queue's head may run, and behind passes over one context that are on the device the next one: the device works
+    in order. Heads come by priority, then in order of arrival."""
 
     def __init__(self) -> None:
         self._queues: dict[Hashable, deque[Work]] = {}
@@ -178,7 +211,17 @@ class Queues:
 
     def waiting(self) -> list[Work]:
         """Those that may run now, in no order."""
-        return [queue[0] for queue in self._queues.values() if queue[0].runnable]
+        found = []
+        for queue in self._queues.values():
+            work = queue[0] if queue[0].runnable else _behind(queue)
+            if work is not None and (not work.sources or work.ready):
+                found.append(work)
+        return found
+
+    def is_followed(self, work: Work) -> bool:
+        """Whether something waits behind it in its queue."""
+        queue = self._queues.get(work.queue)
+        return queue is not None and queue[-1] is not work
 
     def heads(self) -> list[Work]:
         """Those that may run now, as they deserve it."""
@@ -193,3 +236,13 @@ class Queues:
             queue.remove(work)
         if not queue:
             del self._queues[work.queue]
+
+
+def _behind(queue: Sequence[Work]) -> Work | None:
+    """The next pass of a context whose first ones are on the device, if there is one."""
+    for work in queue:
+        if work.context is None or work.action is not None:
+            return None
+        if work.runnable:
+            return work
+    return None

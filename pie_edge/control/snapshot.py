@@ -8,8 +8,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pie_edge.control.cells import known
 from pie_edge.control.pages import Entry, PagePool, WorkingSet, span_bits
-from pie_edge.control.queue import HostTensor, Placement
+from pie_edge.control.queue import Placement, Work
 from pie_edge.control.space import Request, Space
 from pie_edge.errors import InvalidHandle
 
@@ -57,7 +58,7 @@ class Cache(Protocol):
     @property
     def contents(self) -> PageContents: ...
 
-    def enqueue(self, space: Space, request: Request) -> asyncio.Future[tuple[HostTensor, ...]]: ...
+    def enqueue(self, space: Space, request: Request) -> Work: ...
 
     def changed(self, context: WorkingSet) -> None: ...
 
@@ -80,12 +81,13 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
             if missing:
                 place = index * size + (missing & -missing).bit_length() - 1
                 raise InvalidHandle(f"{space.name} saves token {place} of a working set, which no pass has written")
-        known = context.plain and len(context.history) >= length
+        complete = context.plain and len(context.history) >= length
+        history = known(context.history[:length]) if complete else None
         hidden = tuple(entry.hidden & bits for entry, bits in zip(entries, wanted, strict=True))
-        read.append((cache.contents.read(entries), hidden, tuple(context.history[:length]) if known else ()))
+        read.append((cache.contents.read(entries), hidden, tuple(history or ())))
 
     placement = Placement(entries, (), ())
-    turn = cache.enqueue(space, Request(id(context), (), (), placement, context, None, (), action=start))
+    turn = cache.enqueue(space, Request(id(context), (), (), placement, context, None, (), action=start)).future
 
     async def finish() -> Content:
         await turn

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from pie_edge.control import pages
+from pie_edge.control.cells import Cell, Token
+from pie_edge.control.channels import Channels
 from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
-from pie_edge.control.queue import ForwardCall, HostTensor, Placement
+from pie_edge.control.queue import ForwardCall, HostTensor, Placement, Work
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
+from pie_edge.program.node_types import TensorType
 
 
 @dataclass(slots=True)
@@ -47,16 +50,19 @@ _COUNTS = [member.name for member in fields(Usage) if not member.name.endswith("
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A checked pass, as the engine takes it."""
+    """A checked pass, as the engine takes it. ``sources`` are the cells of its tokens and parameters; ``kept`` are outputs that
+    later passes may take, by number and with the type that they must have."""
 
     queue: Hashable
-    tokens: tuple[int, ...]
+    tokens: tuple[Token, ...]
     rows: tuple[int, ...]
     placement: Placement
     context: WorkingSet | None
     epilogue: str | None
-    parameters: tuple[bytes, ...]
+    parameters: tuple[bytes | Cell, ...]
     mask: tuple[int, ...] | None = None
+    sources: tuple[Cell, ...] = ()
+    kept: tuple[tuple[int, TensorType], ...] = ()
     action: Callable[[], Awaitable[None]] | None = None
     """What to do instead of a pass, when the queue has come to it."""
     observed: Observation | None = None
@@ -71,7 +77,7 @@ class Submitter(Protocol):
     shared: dict[str, WorkingSet]
     """Contexts of nobody's, by key."""
 
-    def enqueue(self, space: Space, request: Request) -> Future[tuple[HostTensor, ...]]: ...
+    def enqueue(self, space: Space, request: Request) -> Work: ...
 
     def changed(self, context: WorkingSet) -> None: ...
 
@@ -103,10 +109,14 @@ class Space:
     waiting: int = 0
     handles: HandleTable | None = None
     """Its level 1 objects, once it has any."""
+    channels: Channels = field(init=False)
     _ended: PieError | None = None
     _sets: dict[int, WorkingSet] = field(default_factory=dict)
     _priorities: dict[Hashable, int] = field(default_factory=dict)
     _next: int = 1
+
+    def __post_init__(self) -> None:
+        self.channels = Channels(self.name)
 
     def create_working_set(self, tokens: int, seed: int | None = None) -> int:
         """Room for ``tokens`` tokens, in whole pages; a page is taken when it is first written. Draws derive from ``seed``,
@@ -207,25 +217,47 @@ class Space:
         del self._sets[working_set]
 
     def submit(self, call: ForwardCall) -> Future[tuple[HostTensor, ...]]:
-        """Enqueue a pass behind the earlier ones on its working set. Bad arguments raise at once."""
+        """Enqueue a pass behind the earlier ones on its working set, and behind those whose values it takes. Bad arguments raise
+        at once, and then it has taken nothing from channels and put nothing there."""
+        try:
+            work = self._submitted(call)
+        except PieError as error:
+            if call.name is not None:
+                self.channels.remember(call.name, error)
+            raise
+        if call.name is not None:
+            self.channels.remember(call.name, work)
+        return work.future
+
+    def forget(self, name: int) -> None:
+        """No later call takes anything of the call that was given this name."""
+        self.channels.forget(name)
+
+    def _submitted(self, call: ForwardCall) -> Work:
         context = self.find(call.working_set)
-        self._check_call(call, context)
+        exchange = self.channels.exchange(call) if call.embeds or call.fetches or call.puts else None
+        tokens = exchange.tokens if exchange else call.tokens
+        self._check_call(call, len(tokens), context)
         places = tuple(range(call.start, call.end))
-        placement = Placement(tuple(context.entries), places, call.positions or places)
-        if call.mask is not None:
-            context.plain = False
         request = Request(
-            id(context),
-            call.tokens,
-            call.rows,
-            placement,
-            context,
-            call.epilogue,
-            call.parameters,
-            call.mask,
+            queue=id(context),
+            tokens=tokens,
+            rows=call.rows,
+            placement=Placement(tuple(context.entries), places, call.positions or places),
+            context=context,
+            epilogue=call.epilogue,
+            parameters=exchange.parameters if exchange else call.parameters,
+            mask=call.mask,
+            sources=tuple(exchange.sources) if exchange else (),
+            kept=exchange.kept if exchange else (),
             observed=call.observed,
         )
-        return self.engine.enqueue(self, request)
+        work = self.engine.enqueue(self, request)
+        if exchange:
+            exchange.commit(work)
+        if call.mask is not None:
+            context.plain = False
+        return work
 
     def set_priority(self, queue: Hashable, priority: int) -> None:
         self._priorities[queue] = priority
@@ -257,6 +289,7 @@ class Space:
         for context in self._sets.values():
             pages.retire(self.engine.pool, context)
         self._sets.clear()
+        self.channels.clear()
         if self.handles is not None:
             self.handles.close()
 
@@ -294,8 +327,8 @@ class Space:
                 "Shorten the prompt or ask for fewer tokens"
             )
 
-    def _check_call(self, call: ForwardCall, context: WorkingSet) -> None:
-        count, room = len(call.tokens), context.capacity(self.engine.pool.page_size)
+    def _check_call(self, call: ForwardCall, count: int, context: WorkingSet) -> None:
+        room = context.capacity(self.engine.pool.page_size)
         if count == 0:
             raise InvalidHandle(f"{self.name} submitted a pass without tokens; embed at least one")
         if call.start < 0 or call.end - call.start != count:

@@ -16,12 +16,15 @@ _MOST_OUTSTANDING = 10_000
 
 
 class Events:
-    """Requests of one guest, which ``begin(kind, payload)`` starts. ``wake`` is called when a guest that sleeps in ``wait`` can
-    go on."""
+    """Requests of one guest, which ``begin(ticket, kind, payload)`` starts. ``wake`` is called when a guest that sleeps in
+    ``wait`` can go on, ``forget`` when it has taken what became of a ticket."""
 
-    def __init__(self, begin: Callable[[str, Any], Begun], wake: Callable[[], None]) -> None:
+    def __init__(
+        self, begin: Callable[[int, str, Any], Begun], wake: Callable[[], None], forget: Callable[[int], None]
+    ) -> None:
         self._begin = begin
         self._wake = wake
+        self._forget = forget
         self._outstanding: dict[int, asyncio.Future[Any]] = {}
         self._complete: list[Completion] = []
         self._sleep: _Sleep | None = None
@@ -37,6 +40,8 @@ class Events:
 
     def take(self) -> list[Completion]:
         complete, self._complete = self._complete, []
+        for ticket, _ in complete:
+            self._forget(ticket)
         return complete
 
     def rouse(self) -> None:
@@ -57,7 +62,7 @@ class Events:
     def _start(self, ticket: int, kind: str, payload: Any) -> None:
         try:
             self._check(ticket)
-            future, present = self._begin(kind, payload)
+            future, present = self._begin(ticket, kind, payload)
         except PieError as error:
             self._complete.append((ticket, error))
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from pie_edge.host import requests
@@ -94,7 +95,7 @@ class Guest:
     def __post_init__(self) -> None:
         sink = None if self.has_client else self.on_text
         self.mailbox = Mailbox(self.name, self.limits.message, self.limits.unread, sink)
-        self.events = Events(lambda kind, payload: requests.begin(self, kind, payload), lambda: self.wake())
+        self.events = Events(partial(requests.begin, self), lambda: self.wake(), self.space.forget)
         self.outside = Outside(self._raw_output)
         self.level1 = Level1(self.space, self.model.facts.page_size, self.facilities.open_handles)
         self.children = Children(self)

@@ -6,10 +6,11 @@ import asyncio
 import json
 from array import array
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.observation import Observation
-from pie_edge.control.queue import ForwardCall, HostTensor
+from pie_edge.control.queue import ForwardCall, HostTensor, Next, OutputOf, Source
 from pie_edge.errors import InferletError, InvalidHandle, PieError
 from pie_edge.host.http import Request as HttpRequest
 
@@ -27,23 +28,51 @@ NOTHING: Value = ("nothing", None)
 # dtype of a tensor → its case in WIT, and the element type of its memory
 _CASES = {"f32": ("floats", "f"), "i32": ("signed", "i"), "u32": ("unsigned", "I"), "bool": ("bools", "B")}
 _CODES = dict(_CASES.values())
+ELEMENTS = {case: dtype for dtype, (case, _) in _CASES.items()}
+"""The dtype of each case of the WIT variant ``elements``."""
 
 
-def begin(guest: Guest, kind: str, payload: Any) -> Begun:
+def as_bytes(value: tuple[str, Any]) -> tuple[str, bytes]:
+    """Elements as a guest gives them: their dtype, and their memory."""
+    case, values = value
+    return ELEMENTS[case], array(_CODES[case], values).tobytes()
+
+
+def begin(guest: Guest, ticket: int, kind: str, payload: Any) -> Begun:
     """Raises a PieError for a request that can't be."""
-    return _KINDS[kind](guest, payload)
+    return _KINDS[kind](guest, ticket, payload)
 
 
-def _forward(guest: Guest, call: tuple[Any, ...]) -> Begun:
-    context, tokens, start, end, rows, epilogue, parameters, positions, mask, observed = call
-    data = tuple(array(_CODES[case], values).tobytes() for case, values in parameters)
-    places = None if positions is None else tuple(positions)
-    seen = None if mask is None else _seen(guest, mask, len(tokens), end)
-    observation = None if observed is None else Observation(*map(tuple, observed))
-    pending = guest.space.submit(
-        ForwardCall(context, tuple(tokens), start, end, tuple(rows), epilogue, data, places, seen, observation)
+def _forward(guest: Guest, ticket: int, call: tuple[Any, ...]) -> Begun:
+    context, tokens, start, end, rows, epilogue, parameters, positions, mask, observed, embeds, fetches, puts = call
+    asked = ForwardCall(
+        working_set=context,
+        tokens=tuple(tokens),
+        start=start,
+        end=end,
+        rows=tuple(rows),
+        epilogue=epilogue,
+        parameters=tuple(as_bytes(value)[1] for value in parameters),
+        positions=None if positions is None else tuple(positions),
+        mask=None if mask is None else _seen(guest, mask, end - start, end),
+        observed=None if observed is None else Observation(*map(tuple, observed)),
+        embeds=tuple((after, _source(source)) for after, source in embeds),
+        fetches=tuple((parameter, _source(source)) for parameter, source in fetches),
+        puts=tuple(puts),
+        name=ticket,
     )
-    return pending, lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
+    return guest.space.submit(asked), lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
+
+
+def _source(source: tuple[str, Any]) -> Source:
+    kind, of = source
+    return OutputOf(*of) if kind == "output" else Next(of, stays=kind == "read")
+
+
+def _value(guest: Guest, channel: int, *, stays: bool) -> Begun:
+    channels = guest.space.channels
+    value, (dtype, shape) = channels.read(channel) if stays else channels.take(channel)
+    return value, lambda data: ("tensors", [_tensor(HostTensor(dtype, shape, memoryview(data)))])
 
 
 def _seen(guest: Guest, mask: list[bool], count: int, end: int) -> tuple[int, ...]:
@@ -133,8 +162,14 @@ def _task(work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
     return asyncio.get_running_loop().create_task(work)
 
 
-_KINDS: dict[str, Callable[[Guest, Any], Begun]] = {
-    "forward": _forward,
+def _without_ticket(begin_it: Callable[[Guest, Any], Begun], guest: Guest, ticket: int, payload: Any) -> Begun:
+    """Nothing names it later."""
+    return begin_it(guest, payload)
+
+
+_UNNAMED: dict[str, Callable[[Guest, Any], Begun]] = {
+    "take-value": lambda guest, channel: _value(guest, channel, stays=False),
+    "read-value": lambda guest, channel: _value(guest, channel, stays=True),
     "receive": _receive,
     "synchronize": _synchronize,
     "next-distribution": _next_distribution,
@@ -145,6 +180,10 @@ _KINDS: dict[str, Callable[[Guest, Any], Begun]] = {
     "child-message": _child_message,
     "save-snapshot": _save_snapshot,
     "load-snapshot": _load_snapshot,
+}
+_KINDS: dict[str, Callable[[Guest, int, Any], Begun]] = {
+    "forward": _forward,
+    **{kind: partial(_without_ticket, begin_it) for kind, begin_it in _UNNAMED.items()},
 }
 
 

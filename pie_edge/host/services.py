@@ -16,7 +16,7 @@ from pie_edge.host.wasm.imports import Imports
 
 VERSION = "0.1.0"
 """Of the WIT package."""
-RESOURCES = {number: ResourceType.host(number) for number in range(interfaces.WORKING_SET, interfaces.CHILD + 1)}
+RESOURCES = {number: ResourceType.host(number) for number in interfaces.RESOURCES}
 
 _TABLE: dict[str, Interface] = CORE | PAGES | OUTSIDE
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pie_edge.program import node_reference_random as random
 from pie_edge.program import node_reference_rows as rows
 from pie_edge.program.encodings import DType
-from pie_edge.program.nodes import KEEP_TOKEN, PREFIX
+from pie_edge.program.nodes import KEEP_TOKEN, PREFIX, TAKE_KEPT
 from pie_edge.program.ops import Op, Program, Role, Value
 
 Array = npt.NDArray[Any]
@@ -128,10 +128,17 @@ def _position(site: Site, positions: Array) -> Array:
     return kept.reshape(site.passes, *site.shape)
 
 
-def _keep_token(site: Site, token: Array, slots: Array, tokens: Array) -> Array:
+def _keep_token(site: Site, x: Array, slots: Array, tokens: Array) -> Array:
     wanted = slots < len(tokens)
-    tokens[slots[wanted]] = token[wanted]
+    tokens[slots[wanted]] = np.ascontiguousarray(x).view(np.uint32)[wanted]
     return tokens
+
+
+def _take_kept(site: Site, given: Array, slots: Array, tokens: Array) -> Array:
+    wanted = slots < len(tokens)
+    found = np.array(given).view(np.uint32)
+    found[wanted] = tokens[slots[wanted]]
+    return found.view(site.dtype)
 
 
 def _constant(site: Site) -> Array:
@@ -297,6 +304,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "logits": _logits,
     "position": _position,
     KEEP_TOKEN: _keep_token,
+    TAKE_KEPT: _take_kept,
     "constant": _constant,
     "iota": _iota,
     "uniform": _uniform,

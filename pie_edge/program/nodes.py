@@ -30,8 +30,11 @@ from pie_edge.program.node_types import Attribute, AttributeKind, NodeKind
 PREFIX = "node."
 """Op kinds of epilogue nodes begin with this."""
 KEEP_TOKEN = "keep_token"
-"""The engine's own node, which no author can write: ``(token u32 [B], slots u32 [B], tokens)`` writes each pass's token to its
-slot of the state ``tokens``, where the next pass may find it; a slot past the end keeps nothing."""
+"""The engine's own node, which no author can write: ``(x [B, …], slots u32 [B, …], tokens u32)`` writes each entry of f32, i32 or
+u32, bit by bit, to its slot of the state ``tokens``, where later passes may find it; a slot past the end keeps nothing."""
+TAKE_KEPT = "take_kept"
+"""The other way: ``(given [B, …], slots u32 [B, …], tokens u32)`` is what lies in each entry's slot, as f32, i32 or u32; where a
+slot is past the end it is what was given."""
 
 _Rule = Callable[[Sequence[Shape], Attributes], Shape]
 

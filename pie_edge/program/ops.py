@@ -118,7 +118,8 @@ _TABLE = (
         "embed",
         ("table", "token_src", "tokens"),
         ("scale",),
-        "y[T,·] = scale · table[id]; id = token_src[t], or tokens[−1−token_src[t]] where it is negative",
+        "y[T,·] = scale · table[id]; id = token_src[t], or tokens[−1−token_src[t]] where it is negative. For an id from the "
+        "pool that the table hasn't y[t] may be anything",
     ),
     Kind(
         "rms_norm",

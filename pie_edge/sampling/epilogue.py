@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
 
 from pie_edge.errors import EpilogueError
-from pie_edge.program.node_types import TensorType
+from pie_edge.program.node_types import Element, TensorType
 from pie_edge.program.ops import Program
 from pie_edge.sampling import wire
 from pie_edge.sampling.check import check
 from pie_edge.sampling.graph import Graph
-from pie_edge.sampling.lower import lower
+from pie_edge.sampling.lower import NO_POOL, Pool, lower
 from pie_edge.sampling.presets import recognise
 
 CACHED_EPILOGUES = 256
+MAX_EMBEDDED = 64
+"""Entries of an output that later passes may embed without a channel."""
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """A checked epilogue. Passes with equal ``digest`` may run in one call, each with ``rows`` rows of logits."""
+    """A checked epilogue. Passes with equal ``digest`` may run in one call, each with ``rows`` rows of logits.
+
+    ``returned`` of its outputs, the first ones, are given back; the others only go into channels.
+    """
 
     graph: Graph
+    returned: int
 
     @property
     def digest(self) -> str:
@@ -43,6 +50,28 @@ class Epilogue:
         return self.graph.parameters
 
     @cached_property
+    def embeddable(self) -> tuple[int, ...]:
+        """The outputs, by number, that could be tokens of a later pass: whole numbers, one or a row of a few."""
+        return tuple(number for number, tensor in enumerate(self.outputs) if could_be_tokens(tensor))
+
+    def described(self, number: int) -> tuple[TensorType, int, str]:
+        """An output's type, its entries, and ``line_of_output``."""
+        return self._described[number]
+
+    @cached_property
+    def _described(self) -> tuple[tuple[TensorType, int, str], ...]:
+        return tuple((one, prod(one.shape), self.line_of_output(number)) for number, one in enumerate(self.outputs))
+
+    def line_of_output(self, number: int) -> str:
+        """The author's line that made it, as the beginning of a message; empty where it isn't known."""
+        return _where(self.graph.nodes[self.graph.outputs[number].node].line)
+
+    def line_of_parameter(self, number: int) -> str:
+        """The author's line that takes it, in the same way."""
+        parameters = (node for node in self.graph.nodes if node.kind.name == "param")
+        return next((_where(node.line) for node in parameters if dict(node.attributes)["index"] == number), "")
+
+    @cached_property
     def preset(self) -> str | None:
         """The name of the preset it is, if it is one: ``argmax``, ``sample(temperature, top_p)``, …"""
         found = recognise(self.program(self.rows))
@@ -61,10 +90,8 @@ class Epilogue:
         """How many passes a call with ``bucket_rows`` rows has room for."""
         return bucket_rows // self.rows
 
-    def program(self, bucket_rows: int, logits_rows: int | None = None, token_slots: int = 0) -> Program:
+    def program(self, bucket_rows: int, logits_rows: int | None = None, pool: Pool = NO_POOL) -> Program:
         """What a backend compiles for up to ``bucket_rows`` rows; the logits state has ``logits_rows``, or as many.
-
-        With ``token_slots``, the size of the state ``tokens``, each pass's token is also kept in its slot there.
 
         See ``lower`` for its inputs and outputs. Raises EpilogueError where not even one pass fits.
         """
@@ -74,7 +101,17 @@ class Epilogue:
                 f"the epilogue reads {self.rows} rows a pass; the bucket has {bucket_rows} and the logits {state}; "
                 "read out fewer rows"
             )
-        return lower(self.graph, passes, state, token_slots)
+        return lower(self.graph, passes, state, pool)
+
+
+def could_be_tokens(tensor: TensorType, most: int = MAX_EMBEDDED) -> bool:
+    """Whether a pass can embed it: one whole number, or a row of up to ``most``."""
+    whole = tensor.dtype in (Element.U32, Element.I32)
+    return whole and len(tensor.shape) < 2 and (tensor.shape or (1,))[0] <= most
+
+
+def _where(line: str) -> str:
+    return f"{line}: " if line else ""
 
 
 def parse(text: str | bytes, *, vocabulary: int, rows: int) -> Epilogue:
@@ -91,6 +128,7 @@ def parse(text: str | bytes, *, vocabulary: int, rows: int) -> Epilogue:
 @lru_cache(maxsize=CACHED_EPILOGUES)
 def _parse(text: str | bytes, vocabulary: int, rows: int) -> Epilogue:
     try:
-        return Epilogue(check(wire.read(text), vocabulary, rows))
+        found = wire.read(text)
+        return Epilogue(check(found, vocabulary, rows), len(found.outputs) - found.unreturned)
     except RecursionError:
         raise EpilogueError("the epilogue's wire form is nested too deeply") from None

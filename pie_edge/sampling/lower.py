@@ -11,10 +11,12 @@ and room for ``B`` passes the Program's values are
     input  param<i>  [B, *shape]     a value that each pass gives
     output out<i>    [B, *shape]     what the author's function returned; bool as bytes
 
-and, where the first output is a token to be kept for a next pass,
+and, where values go to later passes or come from earlier ones without leaving the device (``Pool``),
 
-    state  tokens    u32 [token_slots]
-    input  slots     u32 [B]         where each pass's token goes; a slot past the end keeps nothing
+    state  tokens    u32 [pool.slots]
+    input  kept<i>   u32 [B, *shape] the slot that each entry of output i goes to; one past the end keeps nothing
+    input  slots<i>  u32 [B, *shape] the slot that each entry of parameter i comes from, and
+    input  given<i>  [B, *shape]     what it is where that is past the end: both in place of param<i>
 
 Entries past the true number of passes are never read, and outputs there mean nothing.
 """
@@ -22,12 +24,13 @@ Entries past the true number of passes are never read, and outputs there mean no
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 
 from pie_edge.program.encodings import DType
 from pie_edge.program.node_types import TensorType
-from pie_edge.program.nodes import KEEP_TOKEN, PREFIX
+from pie_edge.program.nodes import KEEP_TOKEN, PREFIX, TAKE_KEPT
 from pie_edge.program.ops import Attribute, Op, Program, Role, Value
 from pie_edge.sampling.graph import Graph, Node
 from pie_edge.sampling.wire import Reference
@@ -41,17 +44,37 @@ _SOURCE_INPUTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What of an epilogue passes through the device's pool of ``slots`` words: outputs that are kept there, and parameters that
+    are taken from it, by their numbers. None of them may be bools."""
+
+    slots: int = 0
+    kept: tuple[int, ...] = ()
+    taken: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.kept or self.taken)
+
+    def __str__(self) -> str:
+        kept, taken = ("".join(f"{mark}{one}" for one in ones) for mark, ones in (("k", self.kept), ("t", self.taken)))
+        return f"-P{self.slots}{kept}{taken}" if self else ""
+
+
+NO_POOL = Pool()
+
+
 @lru_cache(maxsize=256)
-def lower(graph: Graph, passes: int, logits_rows: int, token_slots: int = 0) -> Program:
+def lower(graph: Graph, passes: int, logits_rows: int, pool: Pool = NO_POOL) -> Program:
     """The Program for up to ``passes`` passes over a logits state of ``logits_rows`` rows; cached."""
-    return _Lowering(graph, passes, logits_rows, token_slots).program()
+    return _Lowering(graph, passes, logits_rows, pool).program()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, passes: int, logits_rows: int, token_slots: int) -> None:
+    def __init__(self, graph: Graph, passes: int, logits_rows: int, pool: Pool) -> None:
         self._graph = graph
         self._passes = passes
-        self._token_slots = token_slots
+        self._pool = pool
         rows = passes * graph.rows
         self._values = {
             value.name: value
@@ -61,7 +84,7 @@ class _Lowering:
                 Value("rows", Role.INPUT, DType.U32, (rows,)),
                 Value("positions", Role.INPUT, DType.U32, (rows,)),
                 Value("draw_keys", Role.INPUT, DType.U32, (rows, 2)),
-                *(self._value(f"param{i}", Role.INPUT, tensor) for i, tensor in enumerate(graph.parameters)),
+                *(self._value(self._given(i), Role.INPUT, tensor) for i, tensor in enumerate(graph.parameters)),
             )
         }
         self._ops: list[Op] = []
@@ -70,6 +93,10 @@ class _Lowering:
 
     def program(self) -> Program:
         graph = self._graph
+        if self._pool:
+            self._add(Value("tokens", Role.STATE, DType.U32, (self._pool.slots,)))
+        for number in self._pool.taken:
+            self._take_kept(number)
         for index, node in enumerate(graph.nodes):
             if node.kind.name == "param":
                 self._names[Reference(index)] = f"param{dict(node.attributes)['index']}"
@@ -77,18 +104,28 @@ class _Lowering:
                 self._node(index, node)
         for number, reference in enumerate(graph.outputs):
             self._output(f"out{number}", reference)
-        kept = f"-K{self._token_slots}" if self._token_slots else ""
-        if kept:
-            self._keep_token()
-        return Program(f"epilogue-{graph.digest[:16]}-B{self._passes}{kept}", self._values, tuple(self._ops))
+        for number in self._pool.kept:
+            self._keep_token(number)
+        return Program(f"epilogue-{graph.digest[:16]}-B{self._passes}{self._pool}", self._values, tuple(self._ops))
 
-    def _keep_token(self) -> None:
-        for value in (
-            Value("slots", Role.INPUT, DType.U32, (self._passes,)),
-            Value("tokens", Role.STATE, DType.U32, (self._token_slots,)),
-        ):
-            self._values[value.name] = value
-        self._ops.append(Op(PREFIX + KEEP_TOKEN, ("out0", "slots", "tokens"), ("tokens",)))
+    def _given(self, number: int) -> str:
+        """The name of the input that a parameter comes in."""
+        return f"given{number}" if number in self._pool.taken else f"param{number}"
+
+    def _keep_token(self, number: int) -> None:
+        name, kept = f"out{number}", f"kept{number}"
+        self._add(Value(kept, Role.INPUT, DType.U32, self._values[name].shape))
+        self._ops.append(Op(PREFIX + KEEP_TOKEN, (name, kept, "tokens"), ("tokens",)))
+
+    def _take_kept(self, number: int) -> None:
+        slots, name = f"slots{number}", f"param{number}"
+        value = self._value(name, Role.TEMP, self._graph.parameters[number])
+        self._add(value)
+        self._add(Value(slots, Role.INPUT, DType.U32, value.shape))
+        self._ops.append(Op(PREFIX + TAKE_KEPT, (self._given(number), slots, "tokens"), (name,)))
+
+    def _add(self, value: Value) -> None:
+        self._values[value.name] = value
 
     def _node(self, index: int, node: Node) -> None:
         names = []

@@ -4,11 +4,13 @@
      "nodes": [{"op": "logits", "in": [], "attrs": {}, "line": "main.py:12"},
                {"op": "reduce_argmax", "in": [0], "attrs": {"axis": -1}, "line": "main.py:12"}],
      "outputs": [1],
-     "result": "one"}
+     "result": "one",
+     "unreturned": 0}
 
 A reference is a node's number, or ``[number, result]`` for a node with several results; it must lie before the node
 that uses it, so there can be no cycle. ``line`` is where the author wrote it, for error messages. ``result`` says how the
-author's function returned its tensors (``one``, ``tuple``, ``list``, or a list of keys): the guest's own note.
+author's function returned its tensors (``one``, ``tuple``, ``list``, or a list of keys): the guest's own note. The last
+``unreturned`` outputs aren't given back: they only go into channels.
 The text comes from an untrusted guest: any text gives records or an ``EpilogueError``.
 """
 
@@ -47,21 +49,28 @@ class WireNode:
 class Wire:
     nodes: tuple[WireNode, ...]
     outputs: tuple[Reference, ...]
+    unreturned: int = 0
 
 
 def read(text: str | bytes) -> Wire:
     """Raises EpilogueError for anything that isn't the form above."""
-    document = _fields(_load(text), "the epilogue", required=("v", "nodes", "outputs"), optional=("result",))
+    document = _fields(
+        _load(text), "the epilogue", required=("v", "nodes", "outputs"), optional=("result", "unreturned")
+    )
     if document["v"] != VERSION:
         _refuse(f"the epilogue's version is {_short(document['v'])}, this build reads {VERSION}; use its own SDK")
     nodes = _list(document["nodes"], "nodes", MAX_NODES)
     outputs = _list(document["outputs"], "outputs", MAX_OUTPUTS)
     if not outputs:
         _refuse("the epilogue has no output; return a tensor from its function")
-    _check_result(document.get("result", "one"), len(outputs))
+    unreturned = document.get("unreturned", 0)
+    if type(unreturned) is not int or not 0 <= unreturned <= len(outputs):
+        _refuse(f"unreturned is {_short(unreturned)}; write how many of the {len(outputs)} outputs aren't given back")
+    _check_result(document.get("result", "one"), len(outputs) - unreturned)
     return Wire(
         tuple(_node(node, index) for index, node in enumerate(nodes)),
         tuple(_reference(output, len(nodes), "outputs") for output in outputs),
+        unreturned,
     )
 
 

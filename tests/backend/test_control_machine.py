@@ -7,6 +7,7 @@ that was shared, copied, parked, evicted or predicted wrongly shows in it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from pie_edge.control.batch import Batch
 from pie_edge.control.engine import Engine
 from pie_edge.control.pages import UNMAPPED
-from pie_edge.control.queue import ForwardCall, Work
+from pie_edge.control.queue import ForwardCall, OutputOf, Work
 from pie_edge.control.space import Space
 from pie_edge.errors import DeviceLost, InferletCancelled, OutOfPages
 from tests.support.remembering_backend import RememberingBackend, answer
@@ -53,8 +54,16 @@ class Context:
 @dataclass(eq=False)
 class Call:
     context: Context
+    name: int
     future: asyncio.Future[Any]
     expected: int
+    source: Call | None = None
+    """Whose token it embeds, from the device."""
+
+    @property
+    def given_up(self) -> bool:
+        """Whether it or one before it was cancelled."""
+        return self.future.cancelled() or (self.source is not None and self.source.given_up)
 
 
 def prompt(kind: int, start: int, count: int) -> list[int]:
@@ -70,6 +79,7 @@ class Programs(RuleBasedStateMachine):
         self.backend = RememberingBackend(SPEC.vocabulary, PAGE)
         self.spaces: list[Space] = []
         self.calls: list[Call] = []
+        self.names = itertools.count()
         self.waited: Counter[Work] = Counter()
         self.ahead_of: dict[Work, int] = {}
         self.failed = False
@@ -182,15 +192,34 @@ class Programs(RuleBasedStateMachine):
                 return
             self.ask_now(context, [last.expected], len(context.tokens))
 
+    @rule(context=contexts, source=contexts, count=st.integers(1, 8))
+    def take(self, context: Context, source: Context, count: int) -> None:
+        """Passes that embed what another, or the one before, has computed: nobody awaits it."""
+        if context.gone or not source.calls or source.space is not context.space:
+            return
+        context.doubtful |= source.doubtful
+        last: Call | None = source.calls[-1]
+        for _ in range(count):
+            if last is not None:
+                last = self.inside(self.ask_now, context, [last.expected], len(context.tokens), 0, False, last)
+
     def submit(self, *call: Any) -> None:
         self.inside(self.ask_now, *call)
 
-    def ask_now(self, context: Context, tokens: list[int], start: int, moved: int = 0, masked: bool = False) -> None:
+    def ask_now(
+        self,
+        context: Context,
+        tokens: list[int],
+        start: int,
+        moved: int = 0,
+        masked: bool = False,
+        source: Call | None = None,
+    ) -> Call | None:
         if context.gone:
-            return
+            return None
         tokens = tokens[: context.space.capacity(context.handle) - start]
         if not tokens:
-            return
+            return None
         end = start + len(tokens)
         kept = {place: key for place, key in context.tokens.items() if place < start}
         new = {place: (token, place + moved) for place, token in enumerate(tokens, start)}
@@ -198,13 +227,15 @@ class Programs(RuleBasedStateMachine):
         masks = tuple(sum(1 << p for p in range(place + 1) if not (place - p) % 2) for place in new) if masked else None
         call = ForwardCall(
             context.handle,
-            tuple(tokens),
+            () if source else tuple(tokens),
             start,
             end,
             (len(tokens) - 1,),
             ARGMAX,
             positions=tuple(position for _, position in new.values()) if moved else None,
             mask=masks,
+            embeds=((0, OutputOf(source.name, 0)),) if source else (),
+            name=next(self.names),
         )
         context.tokens = kept | new
         seen = [
@@ -212,10 +243,11 @@ class Programs(RuleBasedStateMachine):
             for place, key in context.tokens.items()
             if place not in context.hidden and (masks is None or masks[-1] >> place & 1)
         ]
-        future = context.space.submit(call)
-        made = Call(context, future, answer(seen, SPEC.vocabulary))
+        assert call.name is not None
+        made = Call(context, call.name, context.space.submit(call), answer(seen, SPEC.vocabulary), source)
         context.calls.append(made)
         self.calls.append(made)
+        return made
 
     @rule(target=contexts, context=contexts)
     def fork(self, context: Context) -> Any:
@@ -301,7 +333,8 @@ class Programs(RuleBasedStateMachine):
             error = call.future.exception()
             if error is not None:
                 call.context.doubtful = True
-                if not (self.failed and isinstance(error, DeviceLost)):
+                expected = call.given_up and isinstance(error, InferletCancelled)
+                if not (expected or (self.failed and isinstance(error, DeviceLost))):
                     assert call.context.space.closed and isinstance(error, InferletCancelled | OutOfPages), error
             elif not call.context.doubtful:
                 assert int(call.future.result()[0].data[0]) == call.expected
@@ -342,7 +375,7 @@ class Programs(RuleBasedStateMachine):
             await asyncio.sleep(0)
         assert engine.pool.free + engine.prefixes.reclaimable == engine.pool.total
         assert not engine.pool.any_parked
-        assert len(engine.calls.ahead._free_slots) == engine._device.cache.token_slots
+        assert engine.calls.slots.free == engine._device.cache.token_slots
 
 
 TestPrograms = Programs.TestCase

@@ -21,7 +21,7 @@ from tests.support.tiny import ARGMAX, PAGE, SPEC, open_tiny
 
 
 def slots_free(engine: Engine) -> bool:
-    return len(engine.calls.ahead._free_slots) == engine._device.cache.token_slots
+    return engine.calls.slots.free == engine._device.cache.token_slots
 
 
 async def settled(engine: Engine) -> None:

@@ -19,7 +19,7 @@ from pie_edge.backends.vulkan.session import Session
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.nodes import NODES
 from pie_edge.program.ops import Program, Role
-from pie_edge.sampling import parse
+from pie_edge.sampling import Pool, parse
 from tests.backend.device import put
 from tests.pure.test_sampling_nodes import RUNS, VOCABULARY, a_pass
 from tests.support import vulkan_epilogue
@@ -81,9 +81,9 @@ def test_tokens_are_kept_in_the_slots_that_the_passes_name(preset: bool) -> None
     wire = Wire()
     draw = wire.add("gumbel_max", wire.add("logits"))
     epilogue = parse(wire.text(draw, *([] if preset else [wire.add("position")])), vocabulary=301, rows=1)
-    program, (_, inputs) = epilogue.program(5, 7, 3), random_arrays(epilogue, [], 4, 1, seed=6)
+    program, (_, inputs) = epilogue.program(5, 7, Pool(3, kept=(0,))), random_arrays(epilogue, [], 4, 1, seed=6)
     logits = np.random.default_rng(3).normal(0, 3, (7, 301)).astype(np.float32)
-    arrays = inputs | {"logits": logits, "slots": np.asarray([2, 3, 0, 4_000_000_000, 1], np.uint32)}
+    arrays = inputs | {"logits": logits, "kept0": np.asarray([2, 3, 0, 4_000_000_000, 1], np.uint32)}
     tokens = np.asarray([70, 71, 72], np.uint32)
 
     async def kept() -> list[int]:
@@ -101,6 +101,34 @@ def test_tokens_are_kept_in_the_slots_that_the_passes_name(preset: bool) -> None
     run_nodes(program, arrays | {"tokens": expected})
     assert asyncio.run(kept()) == expected.tolist()
     assert expected[1] == 71
+
+
+@pytest.mark.parametrize("preset", [True, False])
+def test_parameters_are_taken_from_the_slots_that_the_passes_name(session: Session, preset: bool) -> None:
+    """A slot past the end leaves what was given; entries of floats go through the words bit by bit."""
+    wire = Wire()
+    x = wire.add("div", wire.add("logits"), wire.parameter("f32", []))
+    above = wire.add("ge", x, wire.add("kth_largest", x, wire.parameter("u32", []), keepdims=True))
+    drawn = wire.add("gumbel_max", wire.add("select", above, x, wire.add("constant", value="-inf")))
+    sums = [] if preset else [wire.add("add", wire.parameter("f32", [3]), wire.parameter("f32", []))]
+    epilogue = parse(wire.text(drawn, *sums), vocabulary=301, rows=1)
+    given = [("f32", (), 3), ("u32", (), 40), *([] if preset else [("f32", (3,), 9), ("f32", (), 9)])]
+    pool = Pool(9, kept=() if preset else (1,), taken=(0,) if preset else (0, 2))
+    program, (_, inputs) = epilogue.program(5, 6, pool), random_arrays(epilogue, given, 4, 1, seed=6)
+    past = 4_000_000_000
+    arrays = {
+        name.replace("param", "given") if name in ("param0", "param2") else name: array
+        for name, array in inputs.items()
+    }
+    if preset:
+        arrays |= {"param1": inputs["param1"]}
+    else:
+        arrays["slots2"] = np.asarray([[3, 4, 5], [past, past, 4], [8, 0, 1], [5, 4, 3], [1, 1, 1]], np.uint32)
+        arrays["kept1"] = np.asarray([[6, 7, 8], [past, past, past], [0, 1, 2], [past, 3, 4], [5, 5, 5]], np.uint32)
+    arrays |= {name: np.abs(arrays[name]) + np.float32(0.5) for name in ("given0",)}
+    arrays["slots0"] = np.asarray([0, past, 1, 2, 0], np.uint32)
+    arrays["tokens"] = np.linspace(0.5, 4.5, 9, dtype=np.float32).view(np.uint32)
+    check(session, program, arrays)
 
 
 def test_the_backend_runs_epilogues_through_the_protocol() -> None:

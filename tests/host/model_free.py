@@ -128,6 +128,8 @@ class Space:
         self.usage.read_rows += len(call.rows)
         return future
 
+    def forget(self, name: int) -> None: ...
+
     def _answer(self, call: ForwardCall, context: list[int]) -> tuple[HostTensor, ...]:
         if call.epilogue is None:
             return ()

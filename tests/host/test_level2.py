@@ -119,10 +119,10 @@ BAD_USE = {
         "UsageError",
         "wasn't submitted",
     ),
-    "an output for tokens": (
-        "ForwardPass().embed(ForwardPass().epilogue(lambda: intrinsics.logits()))",
+    "an output taken apart": (
+        "ForwardPass().embed(list(ForwardPass().epilogue(lambda: intrinsics.logits())))",
         "UsageError",
-        "await output",
+        "before it was awaited",
     ),
     "an epilogue that returns nothing": ("ForwardPass().epilogue(lambda: None)", "EpilogueError", "returned None"),
     "an epilogue that the engine refuses": (

@@ -41,7 +41,7 @@ class CountingBackend(NullBackend):
             return ran
         given = {name: memoryview(data).cast("I") for name, data in inputs.items()}
         best = array("I", [self._chosen[given["rows"][index]] for index in range(given["counts"][0])])
-        for slot, token in zip(given.get("slots", ()), best, strict=False):
+        for slot, token in zip(given.get("kept0", ()), best, strict=False):
             self._pool[slot] = token
         return Ran({"out0": memoryview(best)}, ran.end)
 

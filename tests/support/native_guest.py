@@ -141,6 +141,9 @@ class NativeHost:
     def create_working_set(self, tokens: int, seed: int | None = None) -> NativeWorkingSet:
         return NativeWorkingSet(self, self.call("forward", "[static]working-set.create", tokens, seed))
 
+    def create_channel(self, element: str, shape: Sequence[int], capacity: int) -> NativeChannel:
+        return NativeChannel(self, self.call("forward", "[static]channel.create", element, shape, capacity))
+
     def wait(self, submissions: Sequence[tuple[int, Any]], timeout: int | None) -> list[tuple[int, Any]]:
         found = self._thread.ask(lambda: self._wait([_submission(*one) for one in submissions], timeout))
         return [(ticket, _outcome(outcome)) for ticket, outcome in found]
@@ -195,16 +198,40 @@ class NativeWorkingSet:
         return self._host.call("forward", f"[method]working-set.{method}", self.id, *arguments)
 
 
+class NativeChannel:
+    def __init__(self, host: NativeHost, number: int) -> None:
+        self._host = host
+        self.id = number
+
+    def put(self, value: _host.Elements) -> None:
+        self._host.call("forward", "[method]channel.put", self.id, value)
+
+    def set(self, value: _host.Elements) -> None:
+        self._host.call("forward", "[method]channel.set", self.id, value)
+
+    def close(self) -> None:
+        self._host.guest.space.channels.drop(self.id)
+
+
 def _submission(ticket: int, request: _host.Request) -> tuple[int, tuple[str, Any]]:
     match request:
         case _host.Forward(context, tokens, start, end, rows, epilogue, parameters, positions, mask, observed):
             call = (context.id, tokens, start, end, rows, epilogue, parameters, positions, mask, observed)
-            return ticket, ("forward", call)
+            embeds = [(after, _source(source)) for after, source in request.embeds]
+            fetches = [(number, _source(source)) for number, source in request.fetches]
+            return ticket, ("forward", (*call, embeds, fetches, request.puts))
+        case _host.ChannelValue(channel, stays):
+            return ticket, ("read-value" if stays else "take-value", channel)
         case _host.SaveSnapshot(context, name, length, note):
             return ticket, ("save-snapshot", (context.id, name, length, note))
         case _host.LoadSnapshot(context, name):
             return ticket, ("load-snapshot", (context.id, name))
     raise AssertionError(f"a native guest makes no {type(request).__name__}")
+
+
+def _source(source: _host.Source) -> tuple[str, Any]:
+    kind, first, second = source
+    return kind, (first, second) if kind == "output" else first
 
 
 def _outcome(outcome: Any) -> _host.Outcome:

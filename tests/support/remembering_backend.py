@@ -69,8 +69,8 @@ class RememberingBackend(NullBackend):
             return ran
         # Unused rows name the first: it is computed for nothing.
         best = array("I", [self._answers[row] for row in given["rows"]])
-        for index in range(given["counts"][0] if "slots" in given else 0):
-            self._kept[given["slots"][index]] = best[index]
+        for index in range(given["counts"][0] if "kept0" in given else 0):
+            self._kept[given["kept0"][index]] = best[index]
         # A distribution has its ids first, each row's likeliest first; of these only that one is right.
         width = program.values["out0"].nbytes // 4 // len(best)
         ids = array("I", [token for token in best for _ in range(width)])

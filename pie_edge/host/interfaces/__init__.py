@@ -7,4 +7,5 @@ from pie_edge.host.wasm.imports import HostFunction
 Interface = tuple[dict[str, tuple[int, HostFunction]], dict[str, HostFunction]]
 """Resources by name, each with its number and what drops one; functions by name, which take the guest first."""
 
-WORKING_SET, DECODER, QUEUE, SUBSCRIPTION, RESPONSE, CHILD = range(1, 7)
+RESOURCES = range(1, 8)
+WORKING_SET, DECODER, QUEUE, SUBSCRIPTION, RESPONSE, CHILD, CHANNEL = RESOURCES

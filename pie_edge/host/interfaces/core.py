@@ -9,7 +9,8 @@ from typing import Any
 from pie_edge import __version__
 from pie_edge.errors import InferletInvalid, ResourceError, TemplateError
 from pie_edge.host.guest import Guest, Turns
-from pie_edge.host.interfaces import DECODER, WORKING_SET, Interface
+from pie_edge.host.interfaces import CHANNEL, DECODER, WORKING_SET, Interface
+from pie_edge.host.requests import ELEMENTS, as_bytes
 from pie_edge.tokenizer import Detokenizer
 
 Tokens = list[int] | asyncio.Future[list[int]]
@@ -101,6 +102,11 @@ def _checked_key(guest: Guest, key: str) -> str:
     return key
 
 
+def _new_channel(guest: Guest, element: str, shape: list[int], capacity: int) -> int:
+    guest.space.check_open()
+    return guest.space.channels.create(shape, ELEMENTS[element], capacity)
+
+
 def _vocabulary(guest: Guest, first: int, count: int) -> tuple[list[int], bytes]:
     tokenizer = guest.model.tokenizer
     last = min(first + min(count, _MOST_SPELLINGS), tokenizer.size)
@@ -148,7 +154,10 @@ CORE: dict[str, Interface] = {
         },
     ),
     "forward": (
-        {"working-set": (WORKING_SET, lambda guest, handle: guest.space.drop(handle))},
+        {
+            "working-set": (WORKING_SET, lambda guest, handle: guest.space.drop(handle)),
+            "channel": (CHANNEL, lambda guest, channel: guest.space.channels.drop(channel)),
+        },
         {
             "[static]working-set.create": lambda guest, tokens, seed: guest.space.create_working_set(tokens, seed),
             "[method]working-set.id": lambda guest, handle: handle,
@@ -167,6 +176,10 @@ CORE: dict[str, Interface] = {
             "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(
                 handle, first, count
             ),
+            "[static]channel.create": _new_channel,
+            "[method]channel.id": lambda guest, channel: channel,
+            "[method]channel.put": lambda guest, channel, value: guest.space.channels.put(channel, *as_bytes(value)),
+            "[method]channel.set": lambda guest, channel, value: guest.space.channels.set(channel, *as_bytes(value)),
         },
     ),
     "session": ({}, {"send": lambda guest, text: guest.mailbox.send(text)}),

@@ -12,6 +12,8 @@ from typing import Protocol
 from inferlet._requests import (
     AttentionMass,
     Candidates,
+    ChannelHandle,
+    ChannelValue,
     ChildMessage,
     ChildResult,
     Elements,
@@ -26,6 +28,7 @@ from inferlet._requests import (
     Request,
     Response,
     SaveSnapshot,
+    Source,
     Synchronize,
     Tensor,
     WorkingSetHandle,
@@ -34,6 +37,8 @@ from inferlet._requests import (
 __all__ = [
     "AttentionMass",
     "Candidates",
+    "ChannelHandle",
+    "ChannelValue",
     "ChildMessage",
     "ChildResult",
     "Description",
@@ -52,6 +57,7 @@ __all__ = [
     "Response",
     "SaveSnapshot",
     "Slice",
+    "Source",
     "Synchronize",
     "Tensor",
     "WorkingSetHandle",
@@ -226,6 +232,9 @@ class Host(PagesHost, OutsideHost, Protocol):
     def create_working_set(self, tokens: int, seed: int | None = None) -> WorkingSetHandle: ...
     def find_working_set(self, key: str) -> WorkingSetHandle | None: ...
     def remove_working_set(self, key: str) -> bool: ...
+    def create_channel(self, element: str, shape: Sequence[int], capacity: int) -> ChannelHandle:
+        """``element`` is ``floats``, ``signed`` or ``unsigned``."""
+
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         """Starts the submissions, sleeps for at most ``timeout`` nanoseconds, takes what is complete."""
 

@@ -38,11 +38,19 @@ class Loop(asyncio.BaseEventLoop):
 
     def submit(self, request: Request) -> asyncio.Future[Any]:
         """Hands a request to the host, in order, at the latest when this program next waits."""
+        return self.submit_named(request)[1]
+
+    def submit_named(self, request: Request) -> tuple[int, asyncio.Future[Any]]:
+        """As ``submit``; and the ticket, by which other requests can name this one as long as it is outstanding."""
         ticket = next(_numbers) & 0xFFFF_FFFF
         future: asyncio.Future[Any] = self.create_future()
         self._tickets[ticket] = future
         self._submissions.append((ticket, request))
-        return future
+        return ticket, future
+
+    def is_outstanding(self, ticket: int) -> bool:
+        """Whether the host hasn't answered the request yet."""
+        return ticket in self._tickets
 
     def flush(self) -> None:
         """Hands over what was submitted now: a call that changes state mustn't overtake it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from inferlet.errors import PieError
@@ -18,6 +18,19 @@ class Tensor:
     shape: list[int]
     elements: list[Any]
 
+    def nested(self) -> Any:
+        """A scalar as a number, anything else as nested lists."""
+        return _nested(self.shape, self.elements)
+
+
+def _nested(shape: list[int], elements: list[Any]) -> Any:
+    if not shape:
+        return elements[0]
+    if len(shape) == 1:
+        return elements
+    width = len(elements) // shape[0] if shape[0] else 0
+    return [_nested(shape[1:], elements[i * width : (i + 1) * width]) for i in range(shape[0])]
+
 
 class WorkingSetHandle(Protocol):
     id: int
@@ -32,9 +45,22 @@ class WorkingSetHandle(Protocol):
     def close(self) -> None: ...
 
 
+class ChannelHandle(Protocol):
+    id: int
+
+    def put(self, value: Elements) -> None: ...
+    def set(self, value: Elements) -> None: ...
+    def close(self) -> None: ...
+
+
+Source = tuple[str, int, int]
+"""``("output", ticket, number)``: of an epilogue under way; ``("take" | "read", channel, 0)``: a channel's next value."""
+
+
 @dataclass(slots=True)
 class Forward:
-    """A forward pass, ready to go."""
+    """A forward pass, ready to go. ``embeds`` are tokens of others after that many of its own, ``fetches`` parameters by number,
+    ``puts`` outputs by number and the channels that they go to."""
 
     context: WorkingSetHandle
     tokens: list[int]
@@ -47,6 +73,17 @@ class Forward:
     mask: list[bool] | None = None
     observed: tuple[list[int], list[int]] | None = None
     """Layers, and rows: one more tensor comes back, masses [rows, pages]."""
+    embeds: list[tuple[int, Source]] = field(default_factory=list)
+    fetches: list[tuple[int, Source]] = field(default_factory=list)
+    puts: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ChannelValue:
+    """The next value of a channel, which leaves it unless it ``stays``. The outcome is a list of one ``Tensor``."""
+
+    channel: int
+    stays: bool
 
 
 @dataclass(slots=True)
@@ -129,6 +166,7 @@ class LoadSnapshot:
 
 Request = (
     Forward
+    | ChannelValue
     | Receive
     | Synchronize
     | NextDistribution

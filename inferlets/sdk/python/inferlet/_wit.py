@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from wit_world.imports import chat, events, forward, model, runtime, session
 
 from inferlet._host import Facts, Outcome, Request
+from inferlet._requests import Elements
 from inferlet._wit_errors import checked
 from inferlet._wit_outside import Outside
 from inferlet._wit_pages import Pages
-from inferlet._wit_requests import outcome, submission
+from inferlet._wit_requests import elements, outcome, submission
 
 _LEVELS = {level.name.lower(): level for level in runtime.Level}
 _STREAMS = {stream.name.lower(): stream for stream in runtime.Stream}
 _ROLES = {role.name.lower(): role for role in chat.Role}
+_ELEMENTS = {element.name.lower(): element for element in forward.Element}
 
 
 class _Decoder:
@@ -39,6 +41,21 @@ class _WorkingSet:
 
     def slice(self, first_page: int, count: int, seed: int | None = None) -> _WorkingSet:
         return _WorkingSet(checked(self.handle.slice)(first_page, count, seed))
+
+    def close(self) -> None:
+        self.handle.__exit__(None, None, None)
+
+
+class _Channel:
+    def __init__(self, handle: forward.Channel) -> None:
+        self.handle = handle
+        self.id = handle.id()
+
+    def put(self, value: Elements) -> None:
+        checked(self.handle.put)(elements(value))
+
+    def set(self, value: Elements) -> None:
+        checked(self.handle.set)(elements(value))
 
     def close(self) -> None:
         self.handle.__exit__(None, None, None)
@@ -84,6 +101,9 @@ class ComponentHost(Pages, Outside):
     def find_working_set(self, key: str) -> _WorkingSet | None:
         found = checked(forward.WorkingSet.find)(key)
         return None if found is None else _WorkingSet(found)
+
+    def create_channel(self, element: str, shape: Sequence[int], capacity: int) -> _Channel:
+        return _Channel(checked(forward.Channel.create)(_ELEMENTS[element], list(shape), capacity))
 
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         completions = events.wait([submission(ticket, request) for ticket, request in submissions], timeout)

@@ -11,6 +11,7 @@ from wit_world.imports import events, forward, http, types
 from inferlet._requests import (
     AttentionMass,
     Candidates,
+    ChannelValue,
     ChildMessage,
     ChildResult,
     Elements,
@@ -25,6 +26,7 @@ from inferlet._requests import (
     Request,
     Response,
     SaveSnapshot,
+    Source,
     Synchronize,
     Tensor,
 )
@@ -60,15 +62,25 @@ def _forward(request: Forward) -> Any:
         request.end,
         request.rows,
         request.epilogue,
-        [_elements(parameter) for parameter in request.parameters],
+        [elements(parameter) for parameter in request.parameters],
         request.positions,
         request.mask,
         observed,
+        [forward.Embedded(after, _source(source)) for after, source in request.embeds],
+        [forward.Fetched(parameter, _source(source)) for parameter, source in request.fetches],
+        [forward.Placed(output, channel) for output, channel in request.puts],
     )
     return events.Request_Forward(call)
 
 
-def _elements(value: Elements) -> Any:
+def _source(source: Source) -> Any:
+    kind, first, second = source
+    if kind == "output":
+        return forward.Source_Output((first, second))
+    return forward.Source_Take(first) if kind == "take" else forward.Source_Read(first)
+
+
+def elements(value: Elements) -> Any:
     kind, values = value
     return _ELEMENTS[kind](values)
 
@@ -99,6 +111,9 @@ def _response(value: events.Value_Response) -> Response:
 
 _CASES: dict[type, Callable[[Any], Any]] = {
     Forward: _forward,
+    ChannelValue: lambda request: (events.Request_ReadValue if request.stays else events.Request_TakeValue)(
+        request.channel
+    ),
     Receive: lambda request: _RECEIVE,
     Synchronize: lambda request: events.Request_Synchronize(request.queue),
     NextDistribution: lambda request: events.Request_NextDistribution(request.embed),

@@ -1,7 +1,8 @@
 """The forward pass in an inferlet's own hands: contexts, passes, and what is computed from their logits."""
 
 from inferlet.eta import intrinsics
-from inferlet.eta.forward import ForwardPass, Observation, Output
+from inferlet.eta.channel import Channel
+from inferlet.eta.forward import ForwardPass
 from inferlet.eta.ops import (
     abs_,
     and_,
@@ -63,11 +64,13 @@ from inferlet.eta.ops import (
     where,
     xor,
 )
+from inferlet.eta.output import Observation, Output
 from inferlet.eta.pipeline import Pipeline
 from inferlet.eta.tensor import Tensor, dtype, param
 from inferlet.eta.working_set import Geometry, WorkingSet
 
 __all__ = [
+    "Channel",
     "ForwardPass",
     "Geometry",
     "Observation",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferlet import _check, model
-from inferlet._host import Forward, Tensor
-from inferlet.errors import InvalidHandle, UsageError
+from inferlet._host import Forward, Source
+from inferlet.errors import InvalidHandle, PieError, UsageError
+from inferlet.eta.channel import Channel
 from inferlet.eta.memo import traced as trace_once
+from inferlet.eta.output import Observation, Output, Submitted
 from inferlet.eta.trace import Traced
 from inferlet.eta.working_set import Geometry, WorkingSet
 
@@ -18,68 +20,17 @@ if TYPE_CHECKING:
     from inferlet.eta.pipeline import Pipeline
 
 
-class _Awaited:
-    """A part of what a pass gives."""
-
-    _called = ""
-
-    def __init__(self) -> None:
-        self._answer: asyncio.Future[list[Tensor]] | None = None
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        if self._answer is None:
-            raise UsageError(f"this {self._called}'s pass wasn't submitted yet; submit it to a pipeline, then await")
-        tensors = yield from self._answer.__await__()
-        return self._take([_nest(tensor.shape, tensor.elements) for tensor in tensors])
-
-    def _take(self, values: list[Any]) -> Any:
-        raise NotImplementedError
-
-
-class Output(_Awaited):
-    """What an epilogue will have computed; await it, as often as you like."""
-
-    _called = "epilogue"
-
-    def __init__(self, traced: Traced) -> None:
-        super().__init__()
-        self._traced = traced
-        self._observed = False
-
-    def _take(self, values: list[Any]) -> Any:
-        return self._traced.pack(values[:-1] if self._observed else values)
-
-
-class Observation(_Awaited):
-    """What a pass will have attended to; await it, as often as you like: of each observed token, the share of its attention that
-    went to each page."""
-
-    _called = "observation"
-
-    def __init__(self, layers: list[int], rows: list[int]) -> None:
-        super().__init__()
-        self.layers = layers
-        self.rows = rows
-
-    def _take(self, values: list[Any]) -> Any:
-        return values[-1]
-
-
-def _nest(shape: Sequence[int], elements: list[Any]) -> Any:
-    """A scalar is a number, anything else nested lists."""
-    if not shape:
-        return elements[0]
-    if len(shape) == 1:
-        return elements
-    width = len(elements) // shape[0] if shape[0] else 0
-    return [_nest(shape[1:], elements[i * width : (i + 1) * width]) for i in range(shape[0])]
+Embedded = int | Output | Channel
+"""A token; what an epilogue will have given; or the next value of a channel."""
 
 
 class ForwardPass:
     """One pass of the model. Build it up, then ``submit`` it to a pipeline, once."""
 
     def __init__(self) -> None:
-        self._tokens: list[int] | None = None
+        self._tokens: list[int] = []
+        self._taken: list[tuple[int, Output | Channel]] = []
+        """What comes from elsewhere, each after so many of the tokens."""
         self._state: tuple[WorkingSet, Geometry] | None = None
         self._positions: list[int] | None = None
         self._mask: Sequence[Sequence[bool]] | None = None
@@ -87,23 +38,22 @@ class ForwardPass:
         self._traced: Traced | None = None
         self._output: Output | None = None
         self._observation: Observation | None = None
-        self._submitted = False
+        self._run = Submitted()
 
-    def embed(self, tokens: Iterable[int], positions: Iterable[int] | None = None) -> None:
-        """The tokens that this pass adds to the context, and where in it they count as, if not at their places. Raises
-        InvalidHandle for ids outside of the vocabulary."""
-        if isinstance(tokens, Output):
-            raise UsageError("embed was given an epilogue that wasn't awaited; write embed([await output])")
-        tokens = list(tokens)
-        if not all(type(token) is int for token in tokens):
-            wrong = next(token for token in tokens if type(token) is not int)
-            raise InvalidHandle(f"embed takes token ids, and {wrong!r} is a {type(wrong).__name__}")
-        if tokens and not (min(tokens) >= 0 and max(tokens) < model.vocabulary_size()):
-            wrong = next(token for token in tokens if not 0 <= token < model.vocabulary_size())
-            raise InvalidHandle(
-                f"token {wrong} is none of this model's; its ids are 0 to {model.vocabulary_size() - 1}"
-            )
-        self._tokens = tokens
+    def embed(self, tokens: Embedded | Iterable[Embedded], positions: Iterable[int] | None = None) -> None:
+        """The tokens that this pass adds to the context, and where in it they count as, if not at their places.
+
+        A token, or a row of them, may be what an earlier pass computes: its epilogue's output, not awaited, or the next value
+        of a channel. This pass then runs right behind that one. Raises InvalidHandle for ids outside of the vocabulary.
+        """
+        pieces = [tokens] if isinstance(tokens, int | Output | Channel) else list(tokens)
+        self._tokens, self._taken = [], []
+        for piece in pieces:
+            if isinstance(piece, Output | Channel):
+                self._taken.append((len(self._tokens), piece))
+            else:
+                self._tokens.append(piece)
+        _check_tokens(self._tokens)
         self._positions = None if positions is None else [_position(one) for one in positions]
 
     def mask(self, rows: Sequence[Sequence[bool]]) -> None:
@@ -136,7 +86,7 @@ class ForwardPass:
             raise UsageError(
                 f"the epilogue asks for {traced.rows} rows of logits, and rows names {len(self._rows)}; name more"
             )
-        self._output = Output(traced)
+        self._output = Output(traced, self._run)
         return self._output
 
     def observe(self, layers: Iterable[int], *, rows: Iterable[int] = (-1,)) -> Observation:
@@ -149,7 +99,7 @@ class ForwardPass:
         if self._observation is not None:
             raise UsageError("this pass is observed already; name all layers and rows at once")
         chosen = [_check.count(layer, "a layer to observe") for layer in layers]
-        self._observation = Observation(chosen, [int(row) for row in rows])
+        self._observation = Observation(chosen, [int(row) for row in rows], self._run)
         return self._observation
 
     def submit(self, pipeline: Pipeline) -> None:
@@ -158,32 +108,64 @@ class ForwardPass:
 
     def launch(self, loop: Loop) -> asyncio.Future[Any] | None:
         """Hands the pass to the host, for ``Pipeline``; the future is None if an epilogue or an observation holds it."""
-        future = loop.submit(self._request())
-        self._submitted = True
-        if self._output is not None:
-            self._output._answer, self._output._observed = future, self._observation is not None
-        if self._observation is not None:
-            self._observation._answer = future
-        return future if self._output is None and self._observation is None else None
+        count = self._count()
+        for _, one in self._taken:
+            if isinstance(one, Output):
+                one.check_submitted()
+        try:
+            request = self._request(count, *self._gathered(loop))
+        except _WorthlessError as failed:
+            # The host would have told whoever awaits this pass, had it heard of it first.
+            self._run.answer = loop.create_future()
+            self._run.answer.set_exception(failed.why)
+        else:
+            self._run.ticket, self._run.answer = loop.submit_named(request)
+        return self._run.answer if self._output is None and self._observation is None else None
 
-    def _request(self) -> Forward:
-        if self._submitted:
+    def _count(self) -> int:
+        """The tokens that it embeds."""
+        if self._run.answer is not None:
             raise UsageError("this pass was submitted before; make a new ForwardPass for every step")
-        if not self._tokens:
+        if not self._tokens and not self._taken:
             raise UsageError("this pass embeds no token; call embed([…]) with at least one")
         if self._state is None:
             raise UsageError("this pass has no context; call bind_state(context, context.geometry(start, end))")
-        context, geometry = self._state
-        count = len(self._tokens)
-        if geometry.end - geometry.start != count:
+        _, geometry = self._state
+        places = geometry.end - geometry.start
+        if not self._taken and places != len(self._tokens):
             raise InvalidHandle(
-                f"{count} tokens are embedded and geometry({geometry.start}, {geometry.end}) has places for "
-                f"{geometry.end - geometry.start}; the two must be equal"
+                f"{len(self._tokens)} tokens are embedded and geometry({geometry.start}, {geometry.end}) has places for "
+                f"{places}; the two must be equal"
             )
-        traced, observation = self._traced, self._observation
+        return places
+
+    def _gathered(self, loop: Loop) -> tuple[list[int], list[tuple[int, Source]]]:
+        """The tokens that are known by now, and where the others come from."""
+        tokens: list[int] = []
+        embeds: list[tuple[int, Source]] = []
+        before = 0
+        for after, one in self._taken:
+            tokens += self._tokens[before:after]
+            before = after
+            source = ("take", one.id, 0) if isinstance(one, Channel) else one.source(loop)
+            if source is not None:
+                embeds.append((len(tokens), source))
+                continue
+            assert isinstance(one, Output)
+            try:
+                known = one.tokens()
+                _check_tokens(known)
+            except PieError as error:
+                raise _WorthlessError(error) from None
+            tokens += known
+        return [*tokens, *self._tokens[before:]], embeds
+
+    def _request(self, count: int, tokens: list[int], embeds: list[tuple[int, Source]]) -> Forward:
+        assert self._state is not None
+        (context, geometry), traced, observation = self._state, self._traced, self._observation
         return Forward(
             context.handle(),
-            self._tokens,
+            tokens,
             geometry.start,
             geometry.end,
             self._read_rows(traced.rows, count) if traced else [],
@@ -192,6 +174,9 @@ class ForwardPass:
             self._positions,
             self._flat_mask(count, geometry.end),
             None if observation is None else (observation.layers, _rows(observation.rows, count, "observed")),
+            embeds,
+            traced.fetches if traced else [],
+            traced.puts if traced else [],
         )
 
     def _flat_mask(self, count: int, end: int) -> list[bool] | None:
@@ -221,6 +206,24 @@ def _rows(named: Sequence[int], count: int, done: str) -> list[int]:
     if rows != sorted(set(rows)):
         raise InvalidHandle(f"rows {list(named)} are {done}; name each once, in rising order")
     return rows
+
+
+class _WorthlessError(Exception):
+    """The pass would embed what isn't there."""
+
+    def __init__(self, why: PieError) -> None:
+        super().__init__(str(why))
+        self.why = why
+
+
+def _check_tokens(tokens: list[int]) -> None:
+    wrong = next((token for token in tokens if type(token) is not int), None)
+    if wrong is not None:
+        raise InvalidHandle(f"embed takes token ids, and {wrong!r} is a {type(wrong).__name__}")
+    size = model.vocabulary_size()
+    if tokens and not (min(tokens) >= 0 and max(tokens) < size):
+        wrong = next(token for token in tokens if not 0 <= token < size)
+        raise InvalidHandle(f"token {wrong} is none of this model's; its ids are 0 to {size - 1}")
 
 
 def _position(value: int) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+from inferlet.eta.channel import Channel
 from inferlet.eta.trace import Traced, trace
 
 _MOST = 256
@@ -45,6 +46,9 @@ def _key(function: Any) -> Any:
     for value in values:
         if type(value) in _CONSTANT:
             key += [type(value), value]
+        elif isinstance(value, Channel):
+            # Not itself: what is remembered would keep it alive. Its number is never used again.
+            key += [Channel, value.id]
         elif _is_ours(value):
             key.append(value)
         else:

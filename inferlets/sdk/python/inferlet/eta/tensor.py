@@ -32,7 +32,7 @@ class dtype(StrEnum):  # noqa: N801  (the name that programs write: dtype.f32)
 Elements = tuple[str, list[Any]]
 """A parameter as the host takes it: ``("floats" | "signed" | "unsigned" | "bools", values)``, row-major."""
 
-_CASES = {dtype.f32: "floats", dtype.i32: "signed", dtype.u32: "unsigned", dtype.bool: "bools"}
+CASES = {dtype.f32: "floats", dtype.i32: "signed", dtype.u32: "unsigned", dtype.bool: "bools"}
 
 
 class Node:
@@ -225,32 +225,33 @@ def param(value: Any, kind: str | None = None) -> Tensor:
 
     ``kind`` is a ``dtype``; without one bools are bool, whole numbers i32 and others f32.
     """
-    shape, values = _flattened(value)
-    element = dtype(kind) if kind else _natural(values)
+    shape, values = flattened(value)
+    element = dtype(kind) if kind else natural(values)
     tensor = apply("param", dtype=element.value, shape=list(shape))
-    tensor.node.parameter = (_CASES[element], _converted(element, values))
+    tensor.node.parameter = (CASES[element], converted(element, values))
     return tensor
 
 
-def _flattened(value: Any) -> tuple[tuple[int, ...], Sequence[float]]:
+def flattened(value: Any) -> tuple[tuple[int, ...], Sequence[float]]:
     """Shape and row-major values of a number or nested list."""
     if isinstance(value, bool | int | float):
         return (), (value,)
     if isinstance(value, array | bytes | bytearray | memoryview):
         return (len(value),), value
-    rows = [_flattened(row) for row in value]
+    rows = [flattened(row) for row in value]
     shapes = {shape for shape, _ in rows}
     if len(shapes) != 1:
-        raise EpilogueError(f"{author_line()}: a parameter's rows must be of one length, and not empty")
+        raise EpilogueError(f"{author_line()}: a value's rows must be of one length, and not empty")
     return (len(rows), *shapes.pop()), tuple(itertools.chain.from_iterable(values for _, values in rows))
 
 
-def _natural(values: Iterable[float]) -> dtype:
+def natural(values: Iterable[float]) -> dtype:
+    """What numbers are where nobody says."""
     kinds = {type(value) for value in values}
     return dtype.bool if kinds == {bool} else dtype.i32 if kinds <= {bool, int} else dtype.f32
 
 
-def _converted(element: dtype, values: Iterable[Any]) -> list[Any]:
+def converted(element: dtype, values: Iterable[Any]) -> list[Any]:
     """The values as the host takes them: none is rounded, wrapped or cut off on the way."""
     if element is dtype.f32:
         return [float(value) for value in values]
@@ -259,7 +260,7 @@ def _converted(element: dtype, values: Iterable[Any]) -> list[Any]:
     low, high = (0, 2**32) if element is dtype.u32 else (-(2**31), 2**31)
     found = [int(value) for value in values]
     if not all(low <= value < high for value in found) or found != list(values):
-        raise EpilogueError(f"{author_line()}: a parameter of {element} has whole numbers from {low} to {high - 1}")
+        raise EpilogueError(f"{author_line()}: a value of {element} has whole numbers from {low} to {high - 1}")
     return found
 
 
