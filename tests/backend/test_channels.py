@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import pytest
 
 from benchmarks.null_backend import Ran
 from pie_edge.backend import BytesLike
 from pie_edge.control.engine import Engine
+from pie_edge.control.observation import Observation
 from pie_edge.control.queue import ForwardCall, Next, OutputOf
 from pie_edge.control.space import Space
 from pie_edge.sampling.presets import sample
@@ -71,16 +73,25 @@ class Stepped(CountingBackend):
     def __init__(self) -> None:
         super().__init__(SPEC.vocabulary, PAGE)
         self.under_way: list[int] = []
-        self._running = 0
-        self._ending = asyncio.Semaphore(0)
+        self._ends: list[asyncio.Event] = []
+        """Of each step."""
+        self._ended = 0
+        self._step_of: WeakKeyDictionary[Ran, asyncio.Event] = WeakKeyDictionary()
 
     def run(self, executable: Any, inputs: Mapping[str, BytesLike]) -> Ran:
-        self._running += "step" in inputs
-        return super().run(executable, inputs)
+        if "step" in inputs:
+            self._ends.append(asyncio.Event())
+        return self._noted(super().run(executable, inputs))
+
+    def download(self, spans: Sequence[tuple[Any, int, int]]) -> Ran:
+        return self._noted(super().download(spans))
+
+    def _noted(self, ran: Ran) -> Ran:
+        self._step_of[ran] = self._ends[-1]
+        return ran
 
     async def read(self, ticket: Any) -> Mapping[str, memoryview]:
-        await self._ending.acquire()
-        self._running -= 1
+        await self._step_of[ticket].wait()
         return await super().read(ticket)
 
     async def drive(self, program: Awaitable[T]) -> T:
@@ -89,9 +100,10 @@ class Stepped(CountingBackend):
         while not task.done():
             for _ in range(40):
                 await asyncio.sleep(0)
-            if self._running:
-                self.under_way.append(self._running)
-                self._ending.release()
+            if self._ended < len(self._ends):
+                self.under_way.append(len(self._ends) - self._ended)
+                self._ends[self._ended].set()
+                self._ended += 1
         return task.result()
 
 
@@ -218,6 +230,27 @@ def test_setting_replaces_the_next_value_for_those_who_take_it_later() -> None:
             assert [int((await second)[0].data[0])] == expected(tokens, 1)
             assert [int((await third)[0].data[0])] == expected([*tokens, 9], 1)
             assert word(await space.channels.take(channel)[0]) == 9
+            await ended(engine, space)
+
+    run(test)
+
+
+def test_what_a_pass_observes_comes_after_what_it_returns() -> None:
+    both = wire(
+        LOGITS, {"op": "reduce_max", "in": [0]}, {"op": "reduce_argmax", "in": [0]}, outputs=[2, 1], unreturned=1
+    )
+
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("observes", 0)
+            context, channel = space.create_working_set(16), space.channels.create((), "f32", 1)
+            observed = Observation((0, 1), (0, 2))
+            call = ForwardCall(context, (3, 1, 4), 0, 3, (2,), both, puts=((1, channel),), observed=observed)
+            token, masses = await space.submit(call)
+            assert [int(token.data[0])] == expected([3, 1, 4], 1)
+            assert masses.shape == (2, 1)
+            assert list(masses.data) == pytest.approx([1.0, 1.0])
+            assert len(await space.channels.take(channel)[0]) == 4
             await ended(engine, space)
 
     run(test)

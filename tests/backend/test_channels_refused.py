@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 
 from pie_edge.control.queue import ForwardCall, Next, OutputOf
-from pie_edge.errors import DeviceLost, EpilogueError, InferletCancelled, InvalidHandle, PieError, ResourceError
+from pie_edge.errors import (
+    DeviceLost,
+    EpilogueError,
+    InferletCancelled,
+    InvalidHandle,
+    NotFinite,
+    PieError,
+    ResourceError,
+)
 from tests.backend.taking import BEST, LOGITS, SUMMING, ended, wire
 from tests.backend.test_engine import engine_on, expected, greedy, next_token, nothing_held, run
 from tests.backend.test_run_ahead import settled, slots_free
+from tests.support import tiny
 from tests.support.reference_backend import ReferenceBackend
 from tests.support.tiny import ARGMAX
 
@@ -158,6 +167,28 @@ def test_whoever_takes_from_a_pass_that_failed_hears_of_it(depth: int) -> None:
             with pytest.raises(DeviceLost, match="went away"):
                 await space.channels.take(channel)[0]
             assert await greedy(space, [1, 2], 3) == expected([1, 2], 3)
+            await ended(engine, space)
+
+    run(test)
+
+
+def test_whoever_takes_a_token_that_came_of_no_numbers_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged = tiny.random_weights()
+    damaged["norm"][3] = float("nan")
+    monkeypatch.setattr(tiny, "random_weights", lambda: damaged)
+
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            space = engine.open_space("broken", 0)
+            context, other = space.create_working_set(16), space.create_working_set(16)
+            calls = [space.submit(passes(context, name=1))]
+            for number, taker in ((1, context), (2, other)):
+                embeds = ((0, OutputOf(number, 0)),)
+                start = 2 * (taker is context)
+                call = passes(taker, tokens=(), start=start, end=start + 1, rows=(0,), embeds=embeds, name=number + 1)
+                calls.append(space.submit(call))
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [NotFinite] * 3
             await ended(engine, space)
 
     run(test)
