@@ -26,6 +26,8 @@ class Events:
         self._wake = wake
         self._forget = forget
         self._outstanding: dict[int, asyncio.Future[Any]] = {}
+        self._fetches: set[int] = set()
+        """Those that are broken off when they are given up."""
         self._complete: list[Completion] = []
         self._sleep: _Sleep | None = None
 
@@ -51,6 +53,15 @@ class Events:
             sleep.end()
             self._wake()
 
+    def give_up(self, ticket: int) -> None:
+        """Nobody waits for this request any more."""
+        future = self._outstanding.pop(ticket, None)
+        if future is None:
+            return
+        self._forget(ticket)
+        if ticket in self._fetches:
+            future.cancel()
+
     def close(self) -> None:
         """Nobody waits any more."""
         outstanding, self._outstanding = self._outstanding, {}
@@ -67,6 +78,8 @@ class Events:
             self._complete.append((ticket, error))
             return
         self._outstanding[ticket] = future
+        if kind == "fetch":
+            self._fetches.add(ticket)
         future.add_done_callback(lambda done: self._arrived(ticket, done, present))
 
     def _check(self, ticket: int) -> None:
@@ -76,6 +89,7 @@ class Events:
             raise ResourceError(f"{_MOST_OUTSTANDING:,} requests are outstanding; wait for some before making more")
 
     def _arrived(self, ticket: int, future: asyncio.Future[Any], present: Callable[[Any], Any]) -> None:
+        self._fetches.discard(ticket)
         if self._outstanding.pop(ticket, None) is None:
             if not future.cancelled():
                 future.exception()  # it was looked at: the guest has gone

@@ -36,3 +36,4 @@ def define(linker: Linker, imports: Imports) -> None:
                 lambda guest, submissions, timeout: guest.events.wait(submissions, timeout),
                 blocking=True,
             )
+            imports.add(instance, "give-up", lambda guest, ticket: guest.events.give_up(ticket), blocking=False)

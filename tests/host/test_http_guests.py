@@ -128,6 +128,32 @@ async def main(input):
         assert len(tool.asked) == 30
 
 
+def test_a_request_that_nobody_waits_for_any_more_is_broken_off_and_makes_room_for_the_next() -> None:
+    source = """
+async def main(input):
+    try:
+        await asyncio.wait_for(http.get(input["url"] + "slow"), 0.05)
+    except TimeoutError:
+        return (await http.get(input["url"] + "echo?q=next")).text
+"""
+    result, tool = ask(source, http_at_once=1)
+    assert result == "next"
+    assert [asked.path for asked in tool.asked] == ["/slow", "/echo?q=next"]
+
+
+def test_a_request_that_is_cancelled_before_it_was_sent_is_never_sent() -> None:
+    source = """
+async def main(input):
+    task = asyncio.ensure_future(http.get(input["url"] + "echo?q=first"))
+    await asyncio.sleep(0)
+    task.cancel()
+    return (await http.get(input["url"] + "echo?q=second")).text
+"""
+    result, tool = ask(source)
+    assert result == "second"
+    assert [asked.path for asked in tool.asked] == ["/echo?q=second"]
+
+
 def test_a_request_that_nobody_waits_for_any_more_ends_with_its_program() -> None:
     source = """
 async def main(input):

@@ -148,6 +148,9 @@ class NativeHost:
         found = self._thread.ask(lambda: self._wait([_submission(*one) for one in submissions], timeout))
         return [(ticket, _outcome(outcome)) for ticket, outcome in found]
 
+    def give_up(self, ticket: int) -> None:
+        self._thread.ask(lambda: self.guest.events.give_up(ticket))
+
     async def _wait(self, submissions: list[Any], timeout: int | None) -> list[Any]:
         woken = asyncio.Event()
         self.guest.wake = woken.set

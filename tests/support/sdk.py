@@ -68,6 +68,9 @@ class PlayedHost:
         ready, self._ready = self._ready, []
         return ready
 
+    def give_up(self, ticket: int) -> None:
+        self._ready = [one for one in self._ready if one[0] != ticket]
+
 
 def install(answer: Callable[[Forward], Outcome]) -> PlayedHost:
     host: Any = PlayedHost(answer)

@@ -238,6 +238,9 @@ class Host(PagesHost, OutsideHost, Protocol):
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         """Starts the submissions, sleeps for at most ``timeout`` nanoseconds, takes what is complete."""
 
+    def give_up(self, ticket: int) -> None:
+        """Nobody waits for an outstanding request any more."""
+
     def send(self, text: str) -> None: ...
 
 

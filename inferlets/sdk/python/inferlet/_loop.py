@@ -48,6 +48,19 @@ class Loop(asyncio.BaseEventLoop):
         self._submissions.append((ticket, request))
         return ticket, future
 
+    async def submit_alone(self, request: Request) -> Any:
+        """As ``submit``, for a request that the host may break off when whoever waits for it here is cancelled."""
+        ticket, future = self.submit_named(request)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if any(ticket == waiting for waiting, _ in self._submissions):
+                self._submissions = [other for other in self._submissions if other[0] != ticket]
+            elif ticket in self._tickets:
+                host().give_up(ticket)
+            self._tickets.pop(ticket, None)
+            raise
+
     def is_outstanding(self, ticket: int) -> bool:
         """Whether the host hasn't answered the request yet."""
         return ticket in self._tickets

@@ -108,3 +108,6 @@ class ComponentHost(Pages, Outside):
     def wait(self, submissions: Sequence[tuple[int, Request]], timeout: int | None) -> list[tuple[int, Outcome]]:
         completions = events.wait([submission(ticket, request) for ticket, request in submissions], timeout)
         return [(completion.ticket, outcome(completion.outcome)) for completion in completions]
+
+    def give_up(self, ticket: int) -> None:
+        events.give_up(ticket)

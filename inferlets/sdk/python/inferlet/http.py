@@ -82,7 +82,9 @@ async def request(
         raise UsageError(f"{redirects} redirects were given; it must be 0 or more")
     data = body.encode() if isinstance(body, str) else bytes(body)
     nanoseconds = None if timeout is None else int(timeout * 1e9)
-    answer: _Answer = await _loop.current().submit(Fetch(method.upper(), url, given, data, nanoseconds, redirects))
+    answer: _Answer = await _loop.current().submit_alone(
+        Fetch(method.upper(), url, given, data, nanoseconds, redirects)
+    )
     return Response(answer.status, answer.url, tuple(answer.headers), answer.body)
 
 
