@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pie_edge.control.cells import Cell, Taken
+from pie_edge.control.cells import Cell, Taken, known
 from pie_edge.control.pages import WorkingSet
 from pie_edge.control.queue import Placement, Work
 from pie_edge.control.space import Request
@@ -82,6 +82,13 @@ class RunAhead:
             context.distrust = DISTRUST << min(context.misses - 1, 4)
             self._on_drop(found)
 
+    def forsake(self, work: Work) -> None:
+        """A pass came to nothing: so does the one that was prepared behind it."""
+        context = work.context
+        found = None if context is None else self._prepared.get(context)
+        if context is not None and found is not None and not set(found.sources).isdisjoint(work.cells.values()):
+            self.drop(context)
+
     def wanted(self, work: Work) -> bool:
         """Whether somebody may still ask for a prepared pass."""
         return work.context is not None and self._prepared.get(work.context) is work
@@ -125,8 +132,10 @@ def _matches(ahead: Work, request: Request, epilogue: Epilogue | None) -> bool:
 
 def _asks_for(request: Request, ahead: Work) -> bool:
     """Whether the token is the one that the pass before chooses: by its number, or by where it comes from."""
-    (taken,) = ahead.tokens
-    if isinstance(taken, int) or len(request.tokens) != 1 or taken.cell.error is not None:
+    if len(request.tokens) != 1:
         return False
-    (asked,) = request.tokens
-    return asked == taken.token if isinstance(asked, int) else asked == taken
+    (asked,), (own,) = request.tokens, ahead.tokens
+    if asked == own:
+        return True
+    one, other = known(request.tokens), known(ahead.tokens)
+    return one is not None and one == other

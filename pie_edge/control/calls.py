@@ -158,7 +158,7 @@ class Calls:
 
     def deliver(self, work: Work, tensors: Results) -> None:
         """The results of its last rows are there."""
-        if work.sources and (refusal := self._refusal(work)) is not None:
+        if work.sources and (refusal := self._settle(work)) is not None:
             self.refuse(work, refusal)
             return
         for number, cell in work.cells.items():
@@ -191,19 +191,22 @@ class Calls:
         self._end(work, known)
         _refuse(work, known)
 
-    def _refusal(self, work: Work) -> PieError | None:
-        """Why a pass is worth nothing whose sources are settled: one of them failed, or is no token."""
+    def _settle(self, work: Work) -> PieError | None:
+        """Once what a pass takes is known, it has that like anything else. Why it is worth nothing, if a source failed or is no
+        token."""
         for cell in work.sources:
             if cell.error is not None:
                 why, message = f"{work.space.name} takes a value of a pass that failed: ", str(cell.error)
                 return type(cell.error)(why + message.removeprefix(why))
-        for token in work.tokens if work.sources else ():
-            if isinstance(token, int) or token.token is None or token.token < self._vocabulary:
-                continue
-            return InvalidHandle(
-                f"{token.cell.line}{work.space.name} embeds token {token.token}, which was computed on the device; the "
-                f"vocabulary has ids 0…{self._vocabulary - 1}"
-            )
+            if cell.value is None:
+                return None
+        for token in work.tokens:
+            if not isinstance(token, int) and token.token is not None and token.token >= self._vocabulary:
+                return InvalidHandle(
+                    f"{token.cell.line}{work.space.name} embeds token {token.token}, which was computed on the device; the "
+                    f"vocabulary has ids 0…{self._vocabulary - 1}"
+                )
+        work.settle()
         return None
 
     def refuse(self, work: Work, error: PieError) -> None:
@@ -250,7 +253,7 @@ class Calls:
         for work in sorted(still, key=lambda work: work.arrival):
             if work.future.done():
                 self._end(work, InferletCancelled(f"{work.space.name}: nobody waited for the pass any more"))
-            elif (refusal := self._refusal(work)) is not None:
+            elif (refusal := self._settle(work)) is not None:
                 self.fail(work, refusal)
 
     def unwanted(self, work: Work) -> None:
@@ -284,6 +287,7 @@ class Calls:
         for cell in work.cells.values():
             self.slots.release(cell)
             cell.fail(error)
+        self.ahead.forsake(work)
 
     def _release(self, work: Work) -> None:
         if work.using:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pie_edge.control.cells import Cell, Token
+from pie_edge.control.cells import Cell, Token, known_part
 from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, WorkingSet, span_bits
 from pie_edge.sampling import Epilogue
@@ -167,6 +167,12 @@ class Work:
     def ready(self) -> bool:
         """Whether all that it takes of others is on the device by now, or here."""
         return all(cell.ready for cell in self.sources)
+
+    def settle(self) -> None:
+        """All that it takes is known: from now on it is given."""
+        self.tokens = tuple(known_part(self.tokens))
+        self.parameters = tuple(one.value or b"" if isinstance(one, Cell) else one for one in self.parameters)
+        self.sources = ()
 
     def launch(self, count: int) -> None:
         """The next ``count`` rows are in a step on the device."""

@@ -185,6 +185,27 @@ def test_a_device_lost_under_a_prepared_pass_reaches_whoever_asks_and_leaks_noth
     run(test)
 
 
+def test_a_prepared_pass_goes_with_the_one_it_would_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pie_edge.control.engine.STEPS_IN_FLIGHT", 1)
+
+    async def test() -> None:
+        backend = ReferenceBackend()
+        async with engine_on(backend) as engine:
+            space = engine.open_space("lost", 0)
+            context = space.create_working_set(32)
+            backend.fail_next = DeviceLost("the device went away")
+            with pytest.raises(DeviceLost):
+                await next_token(space, context, [3], 0)
+            assert engine.calls.ahead.misses == 1
+            assert await greedy(space, [1], 3) == expected([1], 3)
+            space.close()
+            await settled(engine)
+            assert nothing_held(engine)
+            assert slots_free(engine)
+
+    run(test)
+
+
 def test_spaces_decoding_side_by_side_are_foreseen_together() -> None:
     async def test() -> None:
         async with engine_on(ReferenceBackend()) as engine:
