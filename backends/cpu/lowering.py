@@ -83,7 +83,8 @@ class Lowering:
     def angles(self, op: Op, positions: str, factors: str | None) -> str:
         """The temporary with cosines and sines for these frequencies at these positions."""
         rotary, base, scale = op.integer("rotary"), op.number("base"), op.number("scale")
-        key = (positions, rotary, base, scale, factors)
+        magnitude = op.number("magnitude")
+        key = (positions, rotary, base, scale, magnitude, factors)
         if key not in self._angles:
             half = rotary // 2
             frequencies = [scale * base ** (-2.0 * i / rotary) for i in range(half)]
@@ -91,7 +92,7 @@ class Lowering:
             name = self.temporary(f"#angles{len(self._angles)}", self.value(positions).shape[0] * rotary * 4)
             reads = (positions,) if factors is None else (positions, factors)
             factor: Argument = 0 if factors is None else Ref(factors)
-            arguments = (Ref(positions), table, factor, Ref(name), self.rows(positions), half)
+            arguments = (Ref(positions), table, factor, Ref(name), self.rows(positions), half, magnitude)
             self.instructions.append(Instruction("rope_angles", arguments, reads, (name,)))
             self._angles[key] = name
         return self._angles[key]
@@ -174,6 +175,13 @@ def _norm(low: Lowering, op: Op) -> None:
     low.emit(op.kind, arguments, op, x)
 
 
+def _layer_norm(low: Lowering, op: Op) -> None:
+    x, weight, *bias = op.inputs
+    given: Argument = Ref(bias[0]) if bias else 0
+    sizes = (low.rows(x), low.value(x).shape[1], op.number("eps"))
+    low.emit(op.kind, (Ref(x), Ref(weight), given, Ref(op.outputs[0]), *sizes), op, x)
+
+
 def _linear(low: Lowering, op: Op) -> None:
     x, weight = op.inputs[:2]
     form = _matrix_format(low, weight)
@@ -211,9 +219,10 @@ def _kv_append(low: Lowering, op: Op) -> None:
 
 def _elementwise(low: Lowering, op: Op) -> None:
     x, y = op.inputs[0], op.inputs[-1]
-    activation = ACTIVATIONS.index(str(op.attribute("act"))) if op.kind == "glu" else 0
-    cap = op.number("cap") if op.kind == "softcap" else 0.0
-    arguments = (Ref(x), Ref(y), Ref(op.outputs[0]), low.rows(x), low.value(x).shape[1], activation, cap)
+    given = dict(op.attributes)
+    activation = ACTIVATIONS.index(str(given["act"])) if "act" in given else 0
+    number = float(given.get("cap", given.get("factor", 0.0)))
+    arguments = (Ref(x), Ref(y), Ref(op.outputs[0]), low.rows(x), low.value(x).shape[1], activation, number)
     low.emit(op.kind, arguments, op, x)
 
 
@@ -255,13 +264,16 @@ _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "embed": _embed,
     "rms_norm": _norm,
     "add_rms_norm": _norm,
+    "layer_norm": _layer_norm,
     "linear": _linear,
     "rope": _rope,
     "kv_append": _kv_append,
     "attention": attention,
     "attention_mass": attention_mass,
+    "activation": _elementwise,
     "glu": _elementwise,
     "add": _elementwise,
+    "scale": _elementwise,
     "softcap": _elementwise,
     "gather_rows": _gather_rows,
     "store": _store,

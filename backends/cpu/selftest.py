@@ -139,6 +139,8 @@ def examination() -> Examination:
     residual, y = ops.add_rms_norm(t, attended, x, rec.weight("norm2", (_WIDTH,)), eps=1e-5, offset=1.0)
     for act in ("silu", "gelu_tanh", "gelu", "relu"):
         residual = ops.add(t, residual, ops.glu(t, y, attended, act=act))
+    y = ops.layer_norm(t, residual, rec.weight("norm3", (_WIDTH,)), rec.weight("shift", (_WIDTH,)), eps=1e-5)
+    y = ops.scale(t, ops.activation(t, y, act="gelu_tanh"), factor=3.0)
     sampled = ops.gather_rows(t, ops.softcap(t, residual, cap=3.0), step["sample_rows"])
     for number, encoding in enumerate(_FORMATS):
         # Nine rows: a strip, and one that is mostly empty.
@@ -156,7 +158,7 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:
     t, head = rec.trace, _WIDTH // _HEADS
     q = ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head, base=1e4)
     keys = ops.linear(t, y, rec.weight("k", (_KV_HEADS * head, _WIDTH)))
-    k = ops.rope(t, keys, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved")
+    k = ops.rope(t, keys, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved", magnitude=1.5)
     pages = (_PAGES, _KV_HEADS)
     cache = (
         rec.state("keys", wave(_PAGES * _KV_HEADS * head * _PAGE, 1).reshape(*pages, head // 4, _PAGE, 4)),

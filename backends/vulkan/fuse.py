@@ -76,7 +76,7 @@ def _appended(ops: Sequence[Op], inner: set[str]) -> Op | None:
     if [op.kind for op in ops[:3]] != ["rope", "rope", "kv_append"]:
         return None
     q, k, append = ops[:3]
-    same = all(q.attribute(name) == k.attribute(name) for name in ("rotary", "base", "scale", "style"))
+    same = all(q.attribute(name) == k.attribute(name) for name in ("rotary", "base", "scale", "style", "magnitude"))
     if not same or q.inputs[1:] != k.inputs[1:] or append.inputs[0] != k.outputs[0] or k.outputs[0] not in inner:
         return None
     if append.inputs[2] != q.inputs[1] or q.inputs[0] == k.inputs[0]:

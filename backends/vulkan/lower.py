@@ -71,20 +71,30 @@ def _norm(
     return Launch(kernel, (*x, Binding(vector.region), *rest), (groups, c.rows_of(op.inputs[0]), 1))
 
 
+def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
+    x, weight, *bias = op.inputs
+    vectors = [c.weights[name] for name in (weight, *(bias or (weight,)))]
+    regions = [vector.region for vector in vectors if isinstance(vector, Vector)]
+    constants = (c.tuning.reduction, c.width(x), op.number("eps"), bool(bias))
+    bindings = (c.read(x), *map(Binding, regions), c.write(op.outputs[0]))
+    return [Launch(Kernel(shader(f"layer_norm{c.subgroups}"), constants), bindings, (1, c.rows_of(x), 1))]
+
+
 def _rope(c: Lowering, op: Op) -> list[Launch]:
     heads = op.integer("heads")
     width = c.width(op.inputs[0]) // heads
-    kernel = Kernel(shader("rope"), (c.tuning.elementwise, width, op.integer("rotary"), _neox(op), heads))
+    constants = (c.tuning.elementwise, width, op.integer("rotary"), _neox(op), heads, op.number("magnitude"))
     table = _frequencies(c, op, op.inputs[2:])
     bindings = (c.read(op.inputs[0]), c.read(op.inputs[1]), table, c.write(op.outputs[0]))
-    return [Launch(kernel, bindings, c.over(heads * width // 2, op.inputs[0]))]
+    return [Launch(Kernel(shader("rope"), constants), bindings, c.over(heads * width // 2, op.inputs[0]))]
 
 
 def _rope_append(c: Lowering, op: Op) -> list[Launch]:
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
     width, keys = c.width(op.inputs[0]) // heads, c.program.values[op.outputs[1]]
     name = "rope_append_f16" if keys.dtype is DType.F16 else "rope_append_f32"
-    constants = (c.tuning.elementwise, heads, kv_heads, width, op.integer("rotary"), _neox(op), op.integer("page_size"))
+    layout = (heads, kv_heads, width, op.integer("rotary"), _neox(op), op.integer("page_size"))
+    constants = (c.tuning.elementwise, *layout, op.number("magnitude"))
     operands, factors = op.inputs[:5], op.inputs[5:]
     bindings = (*map(c.read, operands), _frequencies(c, op, factors), *map(c.write, op.outputs))
     items = heads * width // 2 + kv_heads * width * keys.dtype.nbytes // 16
@@ -194,6 +204,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "embed": _embed,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
+    "layer_norm": _layer_norm,
     "linear": lower_linear.linear,
     "linear_group": lower_linear.linear_group,
     "gated_linear": lower_linear.gated_linear,
@@ -203,7 +214,9 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "attention": lower_attention.attention,
     "attention_mass": lower_attention.attention_mass,
     "glu": _elementwise("act"),
+    "activation": _elementwise("act"),
     "add": _elementwise(),
+    "scale": _elementwise("factor"),
     "softcap": _elementwise("cap"),
     "gather_rows": _gather_rows,
     "copy_pages": _copy_pages,

@@ -153,6 +153,8 @@ def examination(halves: bool) -> Examination:
         residual = rec.show(ops.add(t, residual, rec.show(ops.glu(t, y, attended, act=act))))
     gated = [ops.linear(t, y, rec.weight(name, (_WIDTH, _WIDTH), _FORMATS[0])) for name in ("gate", "up")]
     rec.show(ops.glu(t, *gated, act="silu"))
+    shifted = ops.layer_norm(t, residual, rec.weight("norm3", (_WIDTH,)), rec.weight("shift", (_WIDTH,)), eps=1e-5)
+    rec.show(ops.scale(t, rec.show(ops.activation(t, rec.show(shifted), act="gelu_tanh")), factor=3.0))
     sampled = rec.show(ops.gather_rows(t, rec.show(ops.softcap(t, residual, cap=3.0)), step["sample_rows"]))
     for number, encoding in enumerate((*_FORMATS, *_SCALES)):
         # Nine rows: a row group, and one that is mostly empty.
@@ -174,11 +176,13 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value], halves: bool) -> V
     t, head = rec.trace, _WIDTH // _HEADS
     kinds = (_WIDTH, _KV_HEADS * head, _KV_HEADS * head)
     q, k, v = (ops.linear(t, y, rec.weight(f"qkv{i}", (rows, _WIDTH), _FORMATS[0])) for i, rows in enumerate(kinds))
-    rec.show(ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head // 2, base=1e4))
+    rec.show(ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head // 2, base=1e4, magnitude=0.75))
     caches = [_cache(rec, name, head, halves) for name in ("", "2")]
     ops.kv_append(t, v, k, step, caches[1], heads=_KV_HEADS)
-    q = ops.rope(t, q, step["positions"], heads=_HEADS, rotary=head, base=1e4, style="interleaved")
-    turned = ops.rope(t, k, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved")
+    q = ops.rope(t, q, step["positions"], heads=_HEADS, rotary=head, base=1e4, style="interleaved", magnitude=1.5)
+    turned = ops.rope(
+        t, k, step["positions"], heads=_KV_HEADS, rotary=head, base=1e4, style="interleaved", magnitude=1.5
+    )
     ops.kv_append(t, turned, v, step, caches[0], heads=_KV_HEADS)
     shape: dict[str, Any] = {"heads": _HEADS, "kv_heads": _KV_HEADS, "scale": head**-0.5, "softcap": 4.0}
     rec.show(ops.attention(t, q, step, caches[1], **shape))

@@ -128,6 +128,13 @@ _TABLE = (
         "each of `groups` equal parts of a row, divided by its root mean square (eps inside), times (weight + offset)",
     ),
     Kind(
+        "layer_norm",
+        ("x", "weight"),
+        ("eps",),
+        "a row less its mean, divided by its standard deviation (eps inside the root), times weight (+ bias)",
+        optional=("bias",),
+    ),
+    Kind(
         "add_rms_norm",
         ("x", "residual", "weight"),
         ("eps", "offset"),
@@ -138,9 +145,9 @@ _TABLE = (
     Kind(
         "rope",
         ("x", "positions"),
-        ("heads", "rotary", "base", "scale", "style"),
-        "turn the first `rotary` of each head's values by position·scale·base^(−2i/rotary): style neox pairs (i, i+rotary/2), "
-        "interleaved pairs (2i, 2i+1); `factors` divides each frequency",
+        ("heads", "rotary", "base", "scale", "style", "magnitude"),
+        "turn the first `rotary` of each head's values by position·scale·base^(−2i/rotary), and multiply those by `magnitude`: "
+        "style neox pairs (i, i+rotary/2), interleaved pairs (2i, 2i+1); `factors` divides each frequency",
         optional=("factors",),
     ),
     Kind(
@@ -177,7 +184,9 @@ _TABLE = (
         optional=("mask_starts", "mask"),
     ),
     Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu or relu"),
+    Kind("activation", ("x",), ("act",), "act(x), as in glu"),
     Kind("add", ("x", "y"), (), "x + y"),
+    Kind("scale", ("x",), ("factor",), "factor · x"),
     Kind("softcap", ("x",), ("cap",), "cap · tanh(x / cap)"),
     Kind("gather_rows", ("x", "rows"), (), "y[R,·] = x[rows[r],·]"),
     Kind(

@@ -81,6 +81,13 @@ def _rms_norm(op: Op, x: Array, weight: Array) -> tuple[Array, ...]:
     return (norm(x, weight, op.number("eps"), op.number("offset"), op.integer("groups")),)
 
 
+def _layer_norm(op: Op, x: Array, weight: Array, bias: Array | None = None) -> tuple[Array, ...]:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    root = np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + np.float32(op.number("eps")))
+    y = np.asarray(centred / root * weight, np.float32)
+    return (y if bias is None else y + bias,)
+
+
 def _add_rms_norm(op: Op, x: Array, residual: Array, weight: Array) -> tuple[Array, ...]:
     total = x + residual
     return total, norm(total, weight, op.number("eps"), op.number("offset"), 1)
@@ -98,7 +105,7 @@ def _rope(op: Op, x: Array, positions: Array, factors: Array | None = None) -> t
     if factors is not None:
         frequencies = frequencies / factors
     angles = positions[:, None, None] * op.number("scale") * frequencies  # [T, 1, half], in float64
-    cosine, sine = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    cosine, sine = ((op.number("magnitude") * f(angles)).astype(np.float32) for f in (np.cos, np.sin))
     heads = x.reshape(len(x), op.integer("heads"), -1)
     neox = op.attribute("style") == "neox"
     first, second = (slice(0, half), slice(half, rotary)) if neox else (slice(0, rotary, 2), slice(1, rotary, 2))
@@ -232,6 +239,14 @@ def _glu(op: Op, gate: Array, up: Array) -> tuple[Array, ...]:
     return (ACTIVATIONS[str(op.attribute("act"))](gate) * up,)
 
 
+def _activation(op: Op, x: Array) -> tuple[Array, ...]:
+    return (ACTIVATIONS[str(op.attribute("act"))](x),)
+
+
+def _scale(op: Op, x: Array) -> tuple[Array, ...]:
+    return (np.float32(op.number("factor")) * x,)
+
+
 def _add(op: Op, x: Array, y: Array) -> tuple[Array, ...]:
     return (x + y,)
 
@@ -266,6 +281,7 @@ def _store(op: Op, x: Array, state: Array) -> tuple[Array, ...]:
 _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "embed": _embed,
     "rms_norm": _rms_norm,
+    "layer_norm": _layer_norm,
     "add_rms_norm": _add_rms_norm,
     "linear": _linear,
     "rope": _rope,
@@ -273,7 +289,9 @@ _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "attention": _attention,
     "attention_mass": _attention_mass,
     "glu": _glu,
+    "activation": _activation,
     "add": _add,
+    "scale": _scale,
     "softcap": _softcap,
     "gather_rows": _gather_rows,
     "copy_pages": _copy_pages,

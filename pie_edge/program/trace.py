@@ -86,6 +86,14 @@ def rms_norm(t: Trace, x: Value, weight: Value, *, eps: float, offset: float = 0
     return y
 
 
+def layer_norm(t: Trace, x: Value, weight: Value, bias: Value | None = None, *, eps: float) -> Value:
+    for vector in (weight,) if bias is None else (weight, bias):
+        _width("layer_norm", vector, vector.shape[0], x.shape[1])
+    y = t.temp(x.shape)
+    t.op("layer_norm", (x, weight) if bias is None else (x, weight, bias), (y,), eps=eps)
+    return y
+
+
 def add_rms_norm(
     t: Trace, x: Value, residual: Value, weight: Value, *, eps: float, offset: float = 0.0
 ) -> tuple[Value, Value]:
@@ -114,6 +122,7 @@ def rope(
     base: float,
     scale: float = 1.0,
     style: str = "neox",
+    magnitude: float = 1.0,
     factors: Value | None = None,
 ) -> Value:
     if style not in ("neox", "interleaved"):
@@ -122,7 +131,7 @@ def rope(
         raise ValueError(f"rope: {heads} heads with {rotary} rotary values don't fit {x}")
     y = t.temp(x.shape)
     inputs = (x, positions) if factors is None else (x, positions, factors)
-    t.op("rope", inputs, (y,), heads=heads, rotary=rotary, base=base, scale=scale, style=style)
+    t.op("rope", inputs, (y,), heads=heads, rotary=rotary, base=base, scale=scale, style=style, magnitude=magnitude)
     return y
 
 
@@ -177,6 +186,18 @@ def glu(t: Trace, gate: Value, up: Value, *, act: str) -> Value:
     _same("glu", gate, up)
     y = t.temp(gate.shape)
     t.op("glu", (gate, up), (y,), act=act)
+    return y
+
+
+def activation(t: Trace, x: Value, *, act: str) -> Value:
+    y = t.temp(x.shape)
+    t.op("activation", (x,), (y,), act=act)
+    return y
+
+
+def scale(t: Trace, x: Value, *, factor: float) -> Value:
+    y = t.temp(x.shape)
+    t.op("scale", (x,), (y,), factor=factor)
     return y
 
 

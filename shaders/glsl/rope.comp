@@ -7,6 +7,7 @@ layout(constant_id = 1) const uint WIDTH = 64u; // values a head
 layout(constant_id = 2) const uint ROTARY = 64u;
 layout(constant_id = 3) const bool NEOX = true;
 layout(constant_id = 4) const uint HEADS = 9u;
+layout(constant_id = 5) const float MAGNITUDE = 1.0;
 layout(local_size_x_id = 0) in;
 
 layout(set = 0, binding = 0) readonly buffer X { float x[]; };
@@ -27,7 +28,7 @@ void main() {
         return;
     }
     uint a = base + (NEOX ? pair : 2u * pair), b = NEOX ? a + ROTARY / 2u : a + 1u;
-    vec2 turn = cos_sin_of_turns(positions[token], frequencies[pair]);
+    vec2 turn = MAGNITUDE * cos_sin_of_turns(positions[token], frequencies[pair]);
     y[a] = x[a] * turn.x - x[b] * turn.y;
     y[b] = x[a] * turn.y + x[b] * turn.x;
 }

@@ -12,6 +12,7 @@ layout(constant_id = 3) const uint WIDTH = 64u;
 layout(constant_id = 4) const uint ROTARY = 64u;
 layout(constant_id = 5) const bool NEOX = true;
 layout(constant_id = 6) const uint PAGE = 16u;
+layout(constant_id = 7) const float MAGNITUDE = 1.0;
 layout(local_size_x_id = 0) in;
 
 layout(set = 0, binding = 0) readonly buffer Q { float q[]; };
@@ -39,7 +40,7 @@ void turn_query(uint token, uint i) {
         return;
     }
     uint a = base + (NEOX ? pair : 2u * pair), b = NEOX ? a + ROTARY / 2u : a + 1u;
-    vec2 turn = cos_sin_of_turns(positions[token], frequencies[pair]);
+    vec2 turn = MAGNITUDE * cos_sin_of_turns(positions[token], frequencies[pair]);
     y[a] = q[a] * turn.x - q[b] * turn.y;
     y[b] = q[a] * turn.y + q[b] * turn.x;
 }
@@ -50,7 +51,7 @@ float turned_key(uint base, uint position, uint d) {
     bool second = NEOX ? d >= ROTARY / 2u : (d & 1u) == 1u;
     uint pair = NEOX ? d % (ROTARY / 2u) : d / 2u;
     uint partner = NEOX ? (second ? d - ROTARY / 2u : d + ROTARY / 2u) : d ^ 1u;
-    vec2 turn = cos_sin_of_turns(position, frequencies[pair]);
+    vec2 turn = MAGNITUDE * cos_sin_of_turns(position, frequencies[pair]);
     return k[base + d] * turn.x + k[base + partner] * (second ? turn.y : -turn.y);
 }
 

@@ -240,7 +240,23 @@ for _width, _rows in ((576, 1), (10, 7)):
     _add(f"add_rms_norm {_width} {_rows} rows", _norm(_width, 1, 0.5, _rows, True))
 
 
-def _rope(heads: int, width: int, rotary: int, style: str, factors: bool, rows: int) -> Builder:
+def _layer_norm(width: int, rows: int, bias: bool) -> Builder:
+    def make(case: Case) -> None:
+        case.step(*rows_step(rows, 8))
+        x = case.row_state("x", case.normal(8, width, scale=3) + np.float32(40))
+        weight, shift = case.weight("w", (width,), F32), case.weight("b", (width,), F32) if bias else None
+        case.results = (ops.layer_norm(case.trace, x, weight, shift, eps=1e-5),)
+        # The mean is a dozen times the deviation: what it loses in float32 is that much larger.
+        case.tolerance = 2e-5
+
+    return make
+
+
+for _width, _rows, _bias in ((768, 1, True), (13, 7, True), (64, 5, False)):
+    _add(f"layer_norm {_width} {_rows} rows", _layer_norm(_width, _rows, _bias))
+
+
+def _rope(heads: int, width: int, rotary: int, style: str, factors: bool, rows: int, magnitude: float) -> Builder:
     def make(case: Case) -> None:
         fields = case.step(*rows_step(rows, 8))
         x = case.row_state("x", case.normal(8, heads * width))
@@ -258,6 +274,7 @@ def _rope(heads: int, width: int, rotary: int, style: str, factors: bool, rows: 
                 base=1e5,
                 scale=0.125,
                 style=style,
+                magnitude=magnitude,
                 factors=extra,
             ),
         )
@@ -266,8 +283,8 @@ def _rope(heads: int, width: int, rotary: int, style: str, factors: bool, rows: 
 
 
 for _style in ("neox", "interleaved"):
-    _add(f"rope {_style}", _rope(9, 64, 64, _style, False, 7))
-    _add(f"rope {_style} in part", _rope(2, 20, 12, _style, True, 1))
+    _add(f"rope {_style}", _rope(9, 64, 64, _style, False, 7, 1.0))
+    _add(f"rope {_style} in part", _rope(2, 20, 12, _style, True, 1, 1.19))
 
 
 def _elementwise(kind: str, width: int, rows: int) -> Builder:
@@ -282,13 +299,20 @@ def _elementwise(kind: str, width: int, rows: int) -> Builder:
             if kind == "add"
             else ops.softcap(t, x, cap=30.0)
             if kind == "softcap"
+            else ops.scale(t, x, factor=0.22)
+            if kind == "scale"
+            else ops.activation(t, x, act=kind.removeprefix("activation "))
+            if kind.startswith("activation ")
             else ops.glu(t, x, y, act=kind),
         )
 
     return make
 
 
-for _kind in ("add", "softcap", "silu", "gelu_tanh", "gelu", "relu"):
+for _kind in (
+    *("add", "scale", "softcap", "silu", "gelu_tanh", "gelu", "relu", "activation silu", "activation gelu_tanh"),
+    *("activation gelu", "activation relu"),
+):
     for _width, _rows in ((1536, 1), (13, 7)):
         _add(f"{_kind} {_width} {_rows} rows", _elementwise(_kind, _width, _rows))
 

@@ -1,4 +1,4 @@
-/* add, softcap, and glu: one value of the result from one value of each operand. */
+/* add, scale, softcap, activation, and glu: one value of the result from one value of each operand. */
 #include "elementary.h"
 #include "crew.h"
 
@@ -11,7 +11,7 @@ struct elementwise {
   const u32 *rows;
   u32 width;
   u32 activation;
-  float cap;
+  float cap; /* of softcap; the factor of scale */
 };
 
 INLINE vec silu(vec x) {
@@ -36,16 +36,24 @@ static vec gelu4(vec x) {
                          gelu(wasm_f32x4_extract_lane(x, 2)), gelu(wasm_f32x4_extract_lane(x, 3)));
 }
 
-INLINE vec glu_value(const struct elementwise *a, vec x, vec y, enum activation activation) {
+INLINE vec activation_value(const struct elementwise *a, vec x, vec unused, enum activation activation) {
   switch (activation) {
-    case SILU: return wasm_f32x4_mul(silu(x), y);
-    case GELU_TANH: return wasm_f32x4_mul(gelu_tanh(x), y);
-    case GELU: return wasm_f32x4_mul(gelu4(x), y);
-    default: return wasm_f32x4_mul(wasm_f32x4_max(x, ZERO), y);
+    case SILU: return silu(x);
+    case GELU_TANH: return gelu_tanh(x);
+    case GELU: return gelu4(x);
+    default: return wasm_f32x4_max(x, ZERO);
   }
 }
 
+INLINE vec glu_value(const struct elementwise *a, vec x, vec y, enum activation activation) {
+  return wasm_f32x4_mul(activation_value(a, x, y, activation), y);
+}
+
 INLINE vec add_value(const struct elementwise *a, vec x, vec y, enum activation unused) { return wasm_f32x4_add(x, y); }
+
+INLINE vec scale_value(const struct elementwise *a, vec x, vec y, enum activation unused) {
+  return wasm_f32x4_mul(wasm_f32x4_splat(a->cap), x);
+}
 
 INLINE vec softcap_value(const struct elementwise *a, vec x, vec y, enum activation unused) {
   vec cap = wasm_f32x4_splat(a->cap);
@@ -74,13 +82,19 @@ INLINE void over_all(struct instruction *in, value_of *value, enum activation ac
 
 void add(struct instruction *in, struct worker *me) { over_all(in, add_value, SILU); }
 
+void scale(struct instruction *in, struct worker *me) { over_all(in, scale_value, SILU); }
+
 void softcap(struct instruction *in, struct worker *me) { over_all(in, softcap_value, SILU); }
 
-void glu(struct instruction *in, struct worker *me) {
+INLINE void over_all_activated(struct instruction *in, value_of *value) {
   switch (((const struct elementwise *)in->arguments)->activation) {
-    case SILU: over_all(in, glu_value, SILU); break;
-    case GELU_TANH: over_all(in, glu_value, GELU_TANH); break;
-    case GELU: over_all(in, glu_value, GELU); break;
-    default: over_all(in, glu_value, RELU);
+    case SILU: over_all(in, value, SILU); break;
+    case GELU_TANH: over_all(in, value, GELU_TANH); break;
+    case GELU: over_all(in, value, GELU); break;
+    default: over_all(in, value, RELU);
   }
 }
+
+void activation(struct instruction *in, struct worker *me) { over_all_activated(in, activation_value); }
+
+void glu(struct instruction *in, struct worker *me) { over_all_activated(in, glu_value); }

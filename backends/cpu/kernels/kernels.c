@@ -1,10 +1,11 @@
 /* The kernels by number: the order of KERNELS in instructions.py. */
 #include "crew.h"
 
-kernel add, softcap, glu, rms_norm, add_rms_norm, rope_angles, rope, kv_append, attention, attention_merge, attention_mass,
-    prepare_affine, prepare_dense, linear_affine, linear_dense, embed, gather_rows, store, copy_pages, copy_slots, repack;
+kernel add, scale, softcap, activation, glu, rms_norm, add_rms_norm, layer_norm, rope_angles, rope, kv_append, attention,
+    attention_merge, attention_mass, prepare_affine, prepare_dense, linear_affine, linear_dense, embed, gather_rows, store,
+    copy_pages, copy_slots, repack;
 
-kernel *const kernels[] = {add,         softcap,   glu,       rms_norm,        add_rms_norm,   rope_angles,    rope,
-                           kv_append,   attention, attention_merge, attention_mass, prepare_affine, prepare_dense,
-                           linear_affine, linear_dense, embed,   gather_rows,     store,          copy_pages,     copy_slots,
-                           repack};
+kernel *const kernels[] = {add,           scale,         softcap,        activation,      glu,           rms_norm,
+                           add_rms_norm,  layer_norm,    rope_angles,    rope,            kv_append,     attention,
+                           attention_merge, attention_mass, prepare_affine, prepare_dense, linear_affine, linear_dense,
+                           embed,         gather_rows,   store,          copy_pages,      copy_slots,    repack};

@@ -9,6 +9,7 @@ struct angles {
   float *table;              /* [rows][cosines, then sines] */
   const u32 *rows;
   u32 half;
+  float magnitude;
 };
 
 struct turn {
@@ -27,6 +28,7 @@ void rope_angles(struct instruction *in, struct worker *me) {
       for (u32 i = 0; i < a.half; i++) {
         double frequency = a.factors ? a.frequencies[i] / (double)a.factors[i] : a.frequencies[i];
         sine_cosine((double)a.positions[row] * frequency, sines + i, cosines + i);
+        sines[i] *= a.magnitude, cosines[i] *= a.magnitude;
       }
     }
 }
