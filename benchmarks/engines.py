@@ -17,7 +17,7 @@ from pie_edge.control.space import Space
 from pie_edge.model import registry
 from pie_edge.sampling import presets
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
-from pie_edge.weights.source import file_weight
+from pie_edge.weights.source import weight_sources
 
 ARGMAX = presets.argmax().wire
 
@@ -64,7 +64,7 @@ async def engine_on(checkpoint: Checkpoint, device: Backend, settings: DeviceSet
     facts = registry.facts(checkpoint)
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
     supports = device.limits.supports
-    sources = {w.name: file_weight(checkpoint.tensors[w.source], supports) for w in family.weights(spec)}
+    sources = weight_sources(checkpoint.tensors, family.weights(spec), supports)
     weights = {name: (source.target, source) for name, source in sources.items()}
     settings = settings or DeviceSettings()
     model = ModelFacts(checkpoint.path.stem, spec.architecture, spec.vocabulary, spec.context, settings.page_size)

@@ -73,6 +73,11 @@ class Settings:
     memory: int = _setting(
         0, size(0, MOST_MEMORY), "Most that the backend may allocate in all; 0 is what the device has free."
     )
+    context: int = _setting(
+        0,
+        whole(0, 2**31 - 1),
+        "Tokens that a context may have; 0 leaves it to the model. Those that scale rope for more (LongRoPE) do so if asked.",
+    )
     kv_memory: int = _setting(
         0, size(0, MOST_MEMORY), "Memory of the KV pages; 0 sizes it from the model and what is free."
     )

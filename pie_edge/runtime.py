@@ -18,14 +18,14 @@ from pie_edge.control.space import Usage
 from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
-from pie_edge.model.spec import Spec
+from pie_edge.model.spec import Family, Spec
 from pie_edge.paths import cache_folder
 from pie_edge.spill import FileSpill
 from pie_edge.text import open_text
 from pie_edge.weights import hub, store
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
 from pie_edge.weights.fingerprint import fingerprint
-from pie_edge.weights.source import file_weight
+from pie_edge.weights.source import weight_sources
 
 
 class Progress(Protocol):
@@ -99,12 +99,12 @@ async def open_runtime(
     path = await asyncio.to_thread(hub.ensure, model, progress)
     checkpoint = open_checkpoint(path)
     try:
-        facts = registry.facts(checkpoint)
-        spec = registry.read(facts)
+        facts = registry.facts(checkpoint, settings.context)
+        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
         # The tokenizer is built on another thread while the weights are on their way.
         language = asyncio.create_task(asyncio.to_thread(open_text, checkpoint))
         try:
-            engine = await _open_engine(model, checkpoint, spec, choice, settings, progress)
+            engine = await _open_engine(model, checkpoint, spec, family, choice, settings, progress)
         except BaseException:
             await asyncio.gather(language, return_exceptions=True)
             raise
@@ -120,7 +120,7 @@ async def open_runtime(
                 progress=progress,
                 max_instances=settings.max_instances,
                 data=store.home(),
-                fingerprint=functools.partial(fingerprint, checkpoint),
+                fingerprint=functools.partial(fingerprint, checkpoint, family.weights(spec)),
                 template="" if turns is None else turns.source,
                 top_k=settings.top_k,
             )
@@ -134,9 +134,14 @@ async def open_runtime(
 
 
 async def _open_engine(
-    name: str, checkpoint: Checkpoint, spec: Spec, choice: Choice, settings: Settings, progress: Progress
+    name: str,
+    checkpoint: Checkpoint,
+    spec: Spec,
+    family: Family,
+    choice: Choice,
+    settings: Settings,
+    progress: Progress,
 ) -> Engine:
-    family = registry.family(checkpoint.architecture, str(checkpoint.path))
     opened = await open_backend(
         choice,
         threads=settings.threads,
@@ -151,8 +156,7 @@ async def _open_engine(
                 f"deterministic is set, and {choice.backend} computes a row differently beside others; "
                 "use --backend cpu, or leave it off"
             )
-        supports = opened.limits.supports
-        sources = {w.name: file_weight(checkpoint.tensors[w.source], supports) for w in family.weights(spec)}
+        sources = weight_sources(checkpoint.tensors, family.weights(spec), opened.limits.supports)
         weights = {weight: (source.target, source) for weight, source in sources.items()}
         facts = ModelFacts(
             name=Path(name).stem if Path(name).exists() else name,

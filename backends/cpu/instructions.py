@@ -8,7 +8,15 @@ from dataclasses import dataclass
 
 KERNELS = (
     *("add", "scale", "softcap", "activation", "glu", "rms_norm", "add_rms_norm", "layer_norm", "rope_angles", "rope"),
-    *("kv_append", "attention", "attention_merge", "attention_mass", "prepare_affine", "prepare_dense", "linear_affine"),
+    *(
+        "kv_append",
+        "attention",
+        "attention_merge",
+        "attention_mass",
+        "prepare_affine",
+        "prepare_dense",
+        "linear_affine",
+    ),
     *("linear_dense", "embed", "gather_rows", "store", "copy_pages", "copy_slots", "repack"),
 )
 """By number, the order of ``kernels/kernels.c``."""

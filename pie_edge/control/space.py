@@ -324,7 +324,7 @@ class Space:
         if tokens > self.engine.context_limit:
             raise ContextOverflow(
                 f"{self.name} asked for a context of {tokens} tokens; the model's limit is {self.engine.context_limit}. "
-                "Shorten the prompt or ask for fewer tokens"
+                "Shorten the prompt or ask for fewer tokens; context in the configuration raises it where the model scales rope"
             )
 
     def _check_call(self, call: ForwardCall, count: int, context: WorkingSet) -> None:

@@ -5,16 +5,29 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from pie_edge.errors import BadCheckpoint, Unsupported
-from pie_edge.model.spec import Facts, Family, Spec, check
+from pie_edge.model.check import check
+from pie_edge.model.spec import Facts, Family, Spec
 
-FAMILIES = {
-    "llama": "pie_edge.model.llama",
-    "gemma3": "pie_edge.model.gemma3",
-    "gemma3_text": "pie_edge.model.gemma3",
-}
+_ALIASES = {"gemma3_text": "gemma3"}
+_NAMES = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "olmo2",
+    "granite",
+    "smollm3",
+    "gpt2",
+)
+FAMILIES = {name: f"pie_edge.model.{_ALIASES.get(name, name)}" for name in (*_NAMES, *_ALIASES)}
 """Architecture names as GGUF (``general.architecture``) and Hugging Face (``model_type``) write them."""
 
 
@@ -23,7 +36,7 @@ def family(architecture: str, path: str) -> Family:
     if architecture not in FAMILIES:
         near = difflib.get_close_matches(architecture, FAMILIES, n=1, cutoff=0.0)
         raise Unsupported(
-            f"{path}: architecture {architecture!r} is not known to this version; it knows {', '.join(FAMILIES)}"
+            f"{path}: architecture {architecture!r} is not known to this version; it knows {', '.join(_NAMES)}"
             f" (nearest: {near[0]}). Import a model of one of these"
         )
     return cast(Family, importlib.import_module(FAMILIES[architecture]))
@@ -49,9 +62,12 @@ class CheckpointLike(Protocol):
     def tensors(self) -> Mapping[str, TensorLike]: ...
 
 
-def facts(checkpoint: CheckpointLike) -> Facts:
+def facts(checkpoint: CheckpointLike, context: int = 0) -> Facts:
+    """What families read. ``context`` is how many positions are wanted; 0 leaves it to the checkpoint."""
     shapes = {name: tensor.shape for name, tensor in checkpoint.tensors.items()}
-    return Facts(str(checkpoint.path), checkpoint.container, checkpoint.architecture, checkpoint.config, shapes)
+    return Facts(
+        str(checkpoint.path), checkpoint.container, checkpoint.architecture, checkpoint.config, shapes, context
+    )
 
 
 def read(facts: Facts) -> Spec:
@@ -65,4 +81,9 @@ def read(facts: Facts) -> Spec:
             "fetch the file again"
         )
     check(facts, spec, chosen.weights(spec))
-    return spec
+    if facts.wanted > spec.context:
+        raise Unsupported(
+            f"{facts.path}: a context of {facts.wanted} positions is wanted, and the model is good for {spec.context}; "
+            "lower context in the configuration"
+        )
+    return replace(spec, context=facts.wanted or spec.context)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -42,11 +41,18 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:
-    """A weight that a family needs: its name in the Program and in the file, and its shape."""
+    """A weight that a family needs: its name in the Program and its shape there, and where it comes from."""
 
     name: str
     source: str
+    """The file's tensor; empty where ``values`` has the weight."""
     shape: tuple[int, ...]
+    first: int = 0
+    """Of a fused tensor (queries, keys and values in one), the row that this weight begins at."""
+    transposed: bool = False
+    """The file keeps it as ``[columns, rows]``."""
+    values: tuple[float, ...] = ()
+    """A weight that follows from the metadata: a vector of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ class Facts:
     metadata: Mapping[str, Any]
     tensors: Mapping[str, tuple[int, ...]]
     """Shapes by the file's own names."""
+    wanted: int = 0
+    """Positions that a context is to have; 0 leaves it to the checkpoint."""
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self._get(key, default)
@@ -98,6 +106,14 @@ class Facts:
 
     def text(self, key: str, default: str) -> str:
         return str(self._get(key, default))
+
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of ``count`` numbers."""
+        value = self._get(key, None)
+        found = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
+        if len(found) != count or any(isinstance(n, bool) or not isinstance(n, int | float) for n in found):
+            raise BadCheckpoint(f"{self.path}: {self._key(key)} should be {count} numbers; fetch the file again")
+        return tuple(map(float, found))
 
     def within(self, key: str) -> Facts:
         """The facts of a nested object (``rope_parameters`` of a config.json); empty where there is none."""
@@ -127,42 +143,6 @@ class Facts:
         if tensor not in self.tensors:
             raise BadCheckpoint(f"{self.path}: tensor {tensor} is missing; fetch the file again")
         return self.tensors[tensor][0]
-
-
-_DERIVED = (".rotary_emb.inv_freq", ".attention.masked_bias", ".attn.bias")
-"""Buffers that old exports carry and that follow from the configuration."""
-
-
-def check(facts: Facts, spec: Spec, weights: tuple[WeightSpec, ...]) -> None:
-    """Every weight is there in the right shape, and the facts agree with each other; else BadCheckpoint."""
-    for fact in ("vocabulary", "context", "hidden", "layers", "heads", "kv_heads", "head_dim", "mlp"):
-        if getattr(spec, fact) <= 0:
-            raise BadCheckpoint(f"{facts.path}: the {spec.architecture} model states {fact} = {getattr(spec, fact)}")
-    for factor in ("eps", "rope_base", "local_rope_base", "rope_scale", "score_scale"):
-        value = getattr(spec, factor, 1.0)
-        if not 0 < value < math.inf:
-            raise BadCheckpoint(
-                f"{facts.path}: the {spec.architecture} model states {factor} = {value}; it must be a positive number. "
-                "Fetch the file again"
-            )
-    if spec.heads % spec.kv_heads:
-        raise BadCheckpoint(f"{facts.path}: {spec.heads} heads can't share {spec.kv_heads} key-value heads evenly")
-    unread = sorted(facts.tensors.keys() - {weight.source for weight in weights})
-    unread = [name for name in unread if not name.endswith(_DERIVED)]
-    if unread:
-        # Leaving out a bias or a norm would give fluent nonsense, so a tensor that nobody reads is refused.
-        raise Unsupported(
-            f"{facts.path}: tensor {unread[0]} ({len(unread)} such) has no place in the {spec.architecture} family of this "
-            "version; import a checkpoint without it"
-        )
-    for weight in weights:
-        found = facts.tensors.get(weight.source)
-        if found is None:
-            raise BadCheckpoint(f"{facts.path}: tensor {weight.source} is missing; fetch the file again")
-        if found != weight.shape:
-            raise BadCheckpoint(
-                f"{facts.path}: tensor {weight.source} has shape {list(found)}; its metadata says {list(weight.shape)}"
-            )
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,7 @@ def _written_states(op: Op, env: Mapping[str, Array]) -> tuple[Array, ...]:
 
 
 def _embed(op: Op, table: Array, token_src: Array, tokens: Array) -> tuple[Array, ...]:
+    token_src = token_src.astype(np.int64)  # learned positions are looked up too, and those have no sign
     pooled = np.minimum(tokens[np.maximum(-1 - token_src, 0)], len(table) - 1)
     ids = np.where(token_src < 0, pooled, token_src)
     return ((table[ids] * np.float32(op.number("scale"))).astype(np.float32),)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from pie_edge.errors import Unsupported
-from pie_edge.program.encodings import Encoding
+from pie_edge.program.encodings import Dense, DType, Encoding
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import repack
 from pie_edge.weights.tensor import Tensor
@@ -35,6 +37,112 @@ class FileWeight:
 
     def planes(self, first: int, count: int) -> dict[str, Any]:
         return repack(self.tensor, self.target, slice(first, first + count))
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Some rows of a file's tensor, one of several weights that share it. A vector's rows are its values."""
+
+    whole: FileWeight
+    shape: tuple[int, ...]
+    first: int
+
+    @property
+    def encoding(self) -> str:
+        return self.whole.encoding
+
+    @property
+    def target(self) -> Encoding:
+        return self.whole.target
+
+    def raw(self, first: int, count: int) -> memoryview:
+        return self.whole.raw(self.first + first, count)
+
+    def planes(self, first: int, count: int) -> dict[str, Any]:
+        if len(self.shape) > 1:
+            return self.whole.planes(self.first + first, count)
+        values = self.whole.planes(0, 1)["values"]
+        return {"values": np.ascontiguousarray(values[:, self.first : self.first + self.shape[0]])}
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Some columns of a tensor that the file keeps as ``[columns, rows]``: safetensors do, and those are dense."""
+
+    whole: FileWeight
+    shape: tuple[int, ...]
+    first: int
+    encoding: str = "transposed"
+
+    @property
+    def target(self) -> Encoding:
+        return self.whole.target
+
+    def raw(self, first: int, count: int) -> memoryview:
+        raise NotImplementedError("no row of it lies in the file in one piece")
+
+    def planes(self, first: int, count: int) -> dict[str, Any]:
+        start = self.first + first
+        values = self.whole.planes(0, self.shape[1])["values"]
+        return {"values": np.ascontiguousarray(values[:, start : start + count].T)}
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A vector that follows from the metadata."""
+
+    values: tuple[float, ...]
+    encoding: str = "computed"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.values),)
+
+    @property
+    def target(self) -> Encoding:
+        return Dense(DType.F32)
+
+    def raw(self, first: int, count: int) -> memoryview:
+        raise NotImplementedError("it is in no file")
+
+    def planes(self, first: int, count: int) -> dict[str, Any]:
+        return {"values": np.array([self.values], np.float32)}
+
+
+AnyWeight = FileWeight | RowsOf | Transposed | Computed
+
+
+class Wanted(Protocol):
+    """A weight as a family lists it (``model.spec.WeightSpec``)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def transposed(self) -> bool: ...
+    @property
+    def values(self) -> tuple[float, ...]: ...
+
+
+def weight_sources(
+    tensors: Mapping[str, Tensor], wanted: Iterable[Wanted], supported: Callable[[Encoding], bool]
+) -> dict[str, AnyWeight]:
+    """Each weight by its name, in the narrowest exact encoding that the device takes. Raises Unsupported."""
+    return {weight.name: _source(tensors, weight, supported) for weight in wanted}
+
+
+def _source(tensors: Mapping[str, Tensor], wanted: Wanted, supported: Callable[[Encoding], bool]) -> AnyWeight:
+    if wanted.values:
+        return Computed(wanted.values)
+    whole = file_weight(tensors[wanted.source], supported)
+    if wanted.transposed:
+        return Transposed(whole, wanted.shape, wanted.first)
+    return whole if whole.shape == wanted.shape else RowsOf(whole, wanted.shape, wanted.first)
 
 
 def file_weight(tensor: Tensor, supported: Callable[[Encoding], bool]) -> FileWeight:

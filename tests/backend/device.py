@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backend import Backend, Buffer, WeightSource
+from pie_edge.model import registry
 from pie_edge.model.spec import Cache, Family
 from pie_edge.program import reference
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.weights.checkpoint import open_checkpoint
+from pie_edge.weights.source import weight_sources
 from tests.backend.cases import Case
 from tests.support.oracle_run import PAGE
 
@@ -93,6 +97,15 @@ class LoadedModel:
         program = family.trace(spec, Bucket(1, 1, 1, 1), Cache(2, PAGE, backend.limits.kv_dtype, 1, 1), encodings)
         weights = {v.name: await backend.load(v, sources[v.name][1]) for v in program.by_role(Role.WEIGHT)}
         return cls(backend, spec, family, encodings, weights)
+
+    @classmethod
+    async def from_file(cls, backend: Backend, path: Path, context: int = 0) -> LoadedModel:
+        """A checkpoint, each weight in the narrowest exact encoding that the backend takes."""
+        checkpoint = open_checkpoint(path)
+        facts = registry.facts(checkpoint, context)
+        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+        found = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
+        return await cls.load(backend, spec, family, {name: (source.target, source) for name, source in found.items()})
 
     async def logits(self, *steps: StepInputs) -> Array:
         """Those of the last step's sampled rows, the steps following each other on an empty cache."""

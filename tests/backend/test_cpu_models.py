@@ -17,10 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pie_edge.backends.cpu.backend import open_cpu
-from pie_edge.model import registry
 from pie_edge.program.encodings import Dense, DType
-from pie_edge.weights.checkpoint import open_checkpoint
-from pie_edge.weights.source import file_weight
 from tests.backend.cases import ArraySource
 from tests.backend.device import LoadedModel
 from tests.conftest import oracle
@@ -34,14 +31,7 @@ DEFAULT_TOLERANCE = 0.02
 @contextmanager
 def from_file(path: Path, *, exact: bool) -> Iterator[LoadedModel]:
     async def opened() -> LoadedModel:
-        backend = await open_cpu(exact=exact)
-        checkpoint = open_checkpoint(path)
-        facts = registry.facts(checkpoint)
-        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
-        sources = {
-            w.name: file_weight(checkpoint.tensors[w.source], backend.limits.supports) for w in family.weights(spec)
-        }
-        return await LoadedModel.load(backend, spec, family, {name: (s.target, s) for name, s in sources.items()})
+        return await LoadedModel.from_file(await open_cpu(exact=exact), path)
 
     model = asyncio.run(opened())
     yield model

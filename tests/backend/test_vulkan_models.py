@@ -25,7 +25,7 @@ from pie_edge.control.queue import ForwardCall
 from pie_edge.model import registry
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.weights.checkpoint import open_checkpoint
-from pie_edge.weights.source import file_weight
+from pie_edge.weights.source import weight_sources
 from tests.backend.cases import ArraySource
 from tests.backend.device import LoadedModel
 from tests.conftest import oracle
@@ -47,7 +47,7 @@ def sources(path: Path, backend: VulkanBackend) -> tuple[Any, Any, dict[str, Any
     checkpoint = open_checkpoint(path)
     facts = registry.facts(checkpoint)
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
-    found = {w.name: file_weight(checkpoint.tensors[w.source], backend.limits.supports) for w in family.weights(spec)}
+    found = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
     return spec, family, {name: (source.target, source) for name, source in found.items()}
 
 

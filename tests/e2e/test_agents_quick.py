@@ -10,14 +10,15 @@ import pytest
 from benchmarks import agents
 from benchmarks.calling.compare import INFERLET, REQUESTS
 from benchmarks.calling.script import QUICK, SHAPES
-from tests.support.family_checkpoints import LLAMA_CONFIG, llama_weights, write_gguf
+from tests.support.family_checkpoints import make_weights, write_gguf
+from tests.support.family_configs import LLAMA
 
 
 def test_a_quick_run_measures_every_point_and_writes_its_page(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = LLAMA_CONFIG | {"vocab_size": 259, "max_position_embeddings": 1024}
-    model = write_gguf(tmp_path / "random.gguf", config, llama_weights(config), byte_tokens=True)
+    config = LLAMA | {"vocab_size": 259, "max_position_embeddings": 1024}
+    model = write_gguf(tmp_path / "random.gguf", config, make_weights(config), byte_tokens=True)
     page, figures = tmp_path / "page.md", tmp_path / "figures.json"
     page.write_text(f"before\n{agents.BEGIN}\nold\n{agents.END}\nafter\n", encoding="utf-8")
     words = ["--quick", "--model", str(model), "--backend", "cpu", "--threads", "1"]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pie_edge.errors import Unsupported
 from pie_edge.model import llama
 from pie_edge.model.llama import LlamaSpec
+from pie_edge.model.rope import Rope
 from pie_edge.model.spec import Cache
 from pie_edge.program import reference, trace
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, TwoLevel, planes
@@ -36,10 +37,7 @@ TINY = LlamaSpec(
     mlp=16,
     eps=1e-5,
     tied=True,
-    rope_base=10000.0,
-    rope_scale=1.0,
-    rope_style="interleaved",
-    rope_factors=False,
+    rope=Rope(4, 10000.0, style="interleaved"),
 )
 CACHE = Cache(pages=4, page_size=8, dtype=DType.F32, logit_rows=4, token_slots=4)
 

@@ -14,7 +14,8 @@ from pie_edge.text import open_text
 from pie_edge.weights.checkpoint import open_checkpoint
 from tests.pure.test_tokenizer_json import byte_level_json
 from tests.support.checkpoints import STRING, gguf_bytes, safetensors_bytes, small_safetensors, write
-from tests.support.family_checkpoints import LLAMA_CONFIG, llama_weights, write_snapshot
+from tests.support.family_checkpoints import make_weights, write_snapshot
+from tests.support.family_configs import LLAMA
 from tests.support.vocabularies import byte_level
 
 GENERATION, CONFIG = "generation_config.json", "tokenizer_config.json"
@@ -87,7 +88,7 @@ def test_a_model_without_a_tokenizer_is_shown_as_one_that_does_not_run(snapshot:
     path = write(tmp_path / "silent" / "m.gguf", gguf_bytes({"general.architecture": (STRING, "llama")}, {}).data)
     with open_checkpoint(path) as checkpoint, pytest.raises(TokenizerError, match=r"m.gguf carries no tokenizer"):
         open_text(checkpoint)
-    whole = write_snapshot(tmp_path / "whole", LLAMA_CONFIG, llama_weights())
+    whole = write_snapshot(tmp_path / "whole", LLAMA, make_weights(LLAMA))
     with open_checkpoint(whole) as checkpoint:
         facts = describe(checkpoint)
     assert facts["runs"] is False

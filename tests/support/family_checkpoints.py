@@ -1,8 +1,13 @@
-"""Tiny checkpoints written in both containers from the same weights, as converters write them."""
+"""Tiny checkpoints written in both containers from the same weights, as converters write them.
+
+Weights are made from their names alone, by a bit generator whose stream NumPy promises never to change: the oracle and the
+tests make the same ones, and none are kept.
+"""
 
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,120 +16,91 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from tests.support.family_configs import Config, shapes
+
 Floats = NDArray[np.float32]
-
-LLAMA_CONFIG: dict[str, Any] = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 48,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0,
-    "tie_word_embeddings": False,
-}
-GEMMA_CONFIG: dict[str, Any] = {
-    "model_type": "gemma3_text",
-    "architectures": ["Gemma3ForCausalLM"],
-    "vocab_size": 48,
-    "hidden_size": 32,
-    "intermediate_size": 64,
-    "num_hidden_layers": 7,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 1,
-    "head_dim": 16,
-    "max_position_embeddings": 128,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1000000.0,
-    "rope_local_base_freq": 10000.0,
-    "sliding_window": 8,
-    "query_pre_attn_scalar": 16,
-}
+Weights = dict[str, Floats]
 
 
-def _random(shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Floats]:
-    rng = np.random.default_rng(seed)
-    return {name: (rng.normal(size=shape) / np.sqrt(shape[-1])).astype(np.float32) for name, shape in shapes.items()}
+def make_weights(config: Config) -> Weights:
+    return {name: _make(config, name, shape) for name, shape in shapes(config).items()}
 
 
-def llama_weights(config: dict[str, Any] = LLAMA_CONFIG, seed: int = 0) -> dict[str, Floats]:
-    """Hugging Face names."""
-    hidden, mlp = config["hidden_size"], config["intermediate_size"]
-    kv = hidden // config["num_attention_heads"] * config["num_key_value_heads"]
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
-    for i in range(config["num_hidden_layers"]):
-        layer = f"model.layers.{i}."
-        shapes |= {layer + f"self_attn.{p}_proj.weight": (n, hidden) for p, n in (("q", hidden), ("k", kv), ("v", kv))}
-        shapes[layer + "self_attn.o_proj.weight"] = (hidden, hidden)
-        shapes |= {layer + f"mlp.{p}_proj.weight": (mlp, hidden) for p in ("gate", "up")}
-        shapes[layer + "mlp.down_proj.weight"] = (hidden, mlp)
-        shapes |= {layer + n: (hidden,) for n in ("input_layernorm.weight", "post_attention_layernorm.weight")}
-    shapes |= {"model.norm.weight": (hidden,), "lm_head.weight": (config["vocab_size"], hidden)}
-    return _random(shapes, seed)
+def _make(config: Config, name: str, shape: tuple[int, ...]) -> Floats:
+    raw = np.random.Philox(key=zlib.crc32(name.encode())).random_raw(int(np.prod(shape)))
+    noise = ((raw >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)
+    gemma, tied = config["model_type"].startswith("gemma"), config.get("tie_word_embeddings", True)
+    if name.endswith(".bias"):
+        return noise * np.float32(0.4)
+    if "norm" in name or ".ln_" in name:
+        # Small embeddings that are heads too need large rows to give logits that differ.
+        gain = 5.0 if tied and name in ("model.norm.weight", "transformer.ln_f.weight") else 1.0
+        return (noise * np.float32(0.4) + 1) * np.float32(gain) - np.float32(gemma)
+    if any(table in name for table in ("embed_tokens", "wte", "wpe", "lm_head")):
+        # Were they as large as what layers add, a tied model would only repeat its input.
+        size = 0.2 if tied else 0.6
+        scaled = config.get("embedding_multiplier", config["hidden_size"] ** 0.5 if gemma else 1.0)
+        return noise * np.float32(size / scaled)
+    # Scores that differ by a few units, so that what attention looks at matters.
+    gain = 2.8 if any(part in name for part in ("q_proj", "k_proj", "qkv", "c_attn")) else 1.7
+    inputs = shape[0] if config["model_type"] == "gpt2" else shape[1]
+    return noise * np.float32(gain / np.sqrt(inputs))
 
 
-def gemma_weights(config: dict[str, Any] = GEMMA_CONFIG, seed: int = 0) -> dict[str, Floats]:
-    hidden, mlp, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
-    for i in range(config["num_hidden_layers"]):
-        layer = f"model.layers.{i}."
-        shapes |= {layer + f"self_attn.{p}_proj.weight": (n, hidden) for p, n in (("q", q), ("k", kv), ("v", kv))}
-        shapes[layer + "self_attn.o_proj.weight"] = (hidden, q)
-        shapes |= {layer + f"self_attn.{p}_norm.weight": (dim,) for p in "qk"}
-        shapes |= {layer + f"mlp.{p}_proj.weight": (mlp, hidden) for p in ("gate", "up")}
-        shapes[layer + "mlp.down_proj.weight"] = (hidden, mlp)
-        norms = (
-            "input_layernorm",
-            "post_attention_layernorm",
-            "pre_feedforward_layernorm",
-            "post_feedforward_layernorm",
-        )
-        shapes |= {layer + f"{norm}.weight": (hidden,) for norm in norms}
-    return _random(shapes | {"model.norm.weight": (hidden,)}, seed)
-
-
-def write_snapshot(folder: Path, config: dict[str, Any], weights: dict[str, Floats]) -> Path:
+def write_snapshot(folder: Path, config: Config, weights: Weights) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    save_file(weights, folder / "model.safetensors")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 
-_GGUF_PARTS = {
+_FIXED = {
+    "model.embed_tokens.weight": "token_embd.weight",
+    "model.norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "transformer.wte.weight": "token_embd.weight",
+    "transformer.wpe.weight": "position_embd.weight",
+    "transformer.ln_f.weight": "output_norm.weight",
+    "transformer.ln_f.bias": "output_norm.bias",
+}
+_PARTS = {
     "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q",
     "self_attn.k_proj": "attn_k",
     "self_attn.v_proj": "attn_v",
+    "self_attn.qkv_proj": "attn_qkv",
     "self_attn.o_proj": "attn_output",
     "self_attn.q_norm": "attn_q_norm",
     "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
     "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up",
+    "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "ln_1": "attn_norm",
+    "attn.c_attn": "attn_qkv",
+    "attn.c_proj": "attn_output",
+    "ln_2": "ffn_norm",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
 }
-_LLAMA_PARTS = _GGUF_PARTS | {"post_attention_layernorm": "ffn_norm"}
-_GEMMA_PARTS = _GGUF_PARTS | {
+_SANDWICH = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
+_SANDWICHED = ("gemma2", "gemma3_text", "olmo2")
+_PERMUTED = ("llama", "mistral", "granite", "smollm3")
+"""Families that llama.cpp turns by neighbouring pairs."""
 
 
-def gguf_name(name: str, parts: dict[str, str]) -> str:
-    fixed = {
-        "model.embed_tokens.weight": "token_embd.weight",
-        "model.norm.weight": "output_norm.weight",
-        "lm_head.weight": "output.weight",
-    }
-    if name in fixed:
-        return fixed[name]
-    _, _, layer, rest = name.split(".", 3)
-    return f"blk.{layer}.{parts[rest.removesuffix('.weight')]}.weight"
+def gguf_name(config: Config, name: str) -> str:
+    if name in _FIXED:
+        return _FIXED[name]
+    parts = _PARTS | _SANDWICH if config["model_type"] in _SANDWICHED else _PARTS
+    layer, _, rest = name.removeprefix("model.layers.").removeprefix("transformer.h.").partition(".")
+    stem, _, kind = rest.rpartition(".")
+    return f"blk.{layer}.{parts[stem]}.{kind}"
 
 
 def permute(weight: Floats, heads: int) -> Floats:
@@ -133,47 +109,39 @@ def permute(weight: Floats, heads: int) -> Floats:
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
-def write_gguf(
-    path: Path, config: dict[str, Any], weights: dict[str, Floats], *, byte_tokens: bool = False, **more: Any
-) -> Path:
+def converted(config: Config, name: str, weight: Floats) -> Floats:
+    """A weight as llama.cpp's converter stores it."""
+    family = config["model_type"]
+    if family in _PERMUTED and ".q_proj" in name:
+        return permute(weight, config["num_attention_heads"])
+    if family in _PERMUTED and ".k_proj" in name:
+        return permute(weight, config["num_key_value_heads"])
+    if family.startswith("gemma") and "norm" in name:
+        return weight + np.float32(1)
+    if family == "gpt2" and weight.ndim == 2 and ".h." in name:
+        return weight.T
+    return weight
+
+
+def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: bool = False, **more: Any) -> Path:
     """A GGUF of these weights; ``more`` are metadata keys without the architecture's prefix (None leaves one out). With
     ``byte_tokens`` it has a tokenizer of 259 tokens, in which each byte is one."""
-    llama = config["model_type"] == "llama"
-    architecture = "llama" if llama else "gemma3"
+    architecture = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, architecture)
-    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-    keys: dict[str, Any] = {
-        "context_length": config["max_position_embeddings"],
-        "embedding_length": config["hidden_size"],
-        "block_count": config["num_hidden_layers"],
-        "feed_forward_length": config["intermediate_size"],
-        "attention.head_count": heads,
-        "attention.head_count_kv": kv_heads,
-        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
-        "rope.freq_base": config["rope_theta"],
-    }
-    if not llama:
-        keys |= {"attention.key_length": config["head_dim"], "attention.sliding_window": config["sliding_window"]}
-    for key, value in (keys | more).items():
-        if value is None:
-            continue
+    for key, value in (_metadata(config) | more).items():
         name = f"{architecture}.{key}"
         if isinstance(value, str):
             writer.add_string(name, value)
         elif isinstance(value, float):
             writer.add_float32(name, value)
-        else:
+        elif value is not None:
             writer.add_uint32(name, value)
     if byte_tokens:
         _add_byte_tokens(writer)
     for name, weight in weights.items():
-        if llama and ".q_proj" in name:
-            weight = permute(weight, heads)
-        elif llama and ".k_proj" in name:
-            weight = permute(weight, kv_heads)
-        elif not llama and "norm" in name:
-            weight = weight + np.float32(1)
-        writer.add_tensor(gguf_name(name, _LLAMA_PARTS if llama else _GEMMA_PARTS), np.ascontiguousarray(weight))
+        writer.add_tensor(gguf_name(config, name), np.ascontiguousarray(converted(config, name, weight)))
+    for name, factors in _rope_tensors(config).items():
+        writer.add_tensor(name, np.asarray(factors, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -187,3 +155,72 @@ def _add_byte_tokens(writer: gguf.GGUFWriter) -> None:
     writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))])
     writer.add_token_scores([0.0] * 259)
     writer.add_token_types([kinds.UNKNOWN, kinds.CONTROL, kinds.CONTROL, *[kinds.BYTE] * 256])
+
+
+def _metadata(config: Config) -> dict[str, Any]:
+    if config["model_type"] == "gpt2":
+        return {
+            "context_length": config["n_ctx"],
+            "embedding_length": config["n_embd"],
+            "block_count": config["n_layer"],
+            "feed_forward_length": 4 * config["n_embd"],
+            "attention.head_count": config["n_head"],
+            "attention.layer_norm_epsilon": config["layer_norm_epsilon"],
+        }
+    found = {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "block_count": config["num_hidden_layers"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "rope.freq_base": config["rope_theta"],
+        "attention.key_length": config.get("head_dim"),
+        "attention.value_length": config.get("head_dim"),
+        "attention.sliding_window": config.get("sliding_window"),
+        "attn_logit_softcapping": config.get("attn_logit_softcapping"),
+        "final_logit_softcapping": config.get("final_logit_softcapping"),
+        "embedding_scale": config.get("embedding_multiplier"),
+        "attention.scale": config.get("attention_multiplier"),
+        "residual_scale": config.get("residual_multiplier"),
+        "logit_scale": config.get("logits_scaling"),
+    }
+    return found | _rope_metadata(config)
+
+
+def _rope_metadata(config: Config) -> dict[str, Any]:
+    scaling = config.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type"))
+    if config["model_type"] == "phi3":
+        width = config["hidden_size"] // config["num_attention_heads"]
+        original, longest = config["original_max_position_embeddings"], config["max_position_embeddings"]
+        grown = float(np.sqrt(1 + np.log(longest / original) / np.log(original)))
+        return {
+            "rope.dimension_count": int(config.get("partial_rotary_factor", 1.0) * width),
+            "rope.scaling.original_context_length": original,
+            "rope.scaling.attn_factor": grown if kind == "longrope" else None,
+            "attention.sliding_window": config["sliding_window"] or 0,
+        }
+    if kind not in ("linear", "yarn"):
+        return {}
+    return {
+        "rope.scaling.type": kind,
+        "rope.scaling.factor": scaling["factor"],
+        "rope.scaling.original_context_length": scaling.get("original_max_position_embeddings"),
+    }
+
+
+def _rope_tensors(config: Config) -> dict[str, Any]:
+    """Divisors of frequencies, where the converter works them out."""
+    scaling = config.get("rope_scaling") or {}
+    if scaling.get("type") == "longrope":
+        return {f"rope_factors_{n}.weight": scaling[f"{n}_factor"] for n in ("long", "short")}
+    if scaling.get("rope_type") != "llama3":
+        return {}
+    width = config["hidden_size"] // config["num_attention_heads"]
+    waves = 2 * np.pi * config["rope_theta"] ** (np.arange(0, width, 2) / width)
+    turns = scaling["original_max_position_embeddings"] / waves
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    smooth = np.clip((turns - low) / (high - low), 0, 1)
+    return {"rope_freqs.weight": 1 / ((1 - smooth) / scaling["factor"] + smooth)}

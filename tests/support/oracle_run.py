@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 from pie_edge.model import registry
 from pie_edge.model.spec import Cache, Family, Spec
 from pie_edge.program import reference
-from pie_edge.program.encodings import Dense, DType
+from pie_edge.program.encodings import Dense, DType, Encoding
 from pie_edge.program.ops import Role
 from pie_edge.program.step import StepInputs, StepLayout
 from pie_edge.weights.checkpoint import open_checkpoint
-from pie_edge.weights.dequantise import dequantise
+from pie_edge.weights.source import AnyWeight, weight_sources
+from pie_edge.weights.widen import dequantise_planes
 
 PAGE = 16
 Floats = NDArray[np.float32]
@@ -30,16 +32,19 @@ class Loaded:
     weights: dict[str, Floats]
 
 
-def load(path: Path) -> Loaded:
-    """All weights in float32."""
+def load(path: Path, context: int = 0) -> Loaded:
+    """All weights in float32. ``context`` is what ``registry.facts`` takes."""
     checkpoint = open_checkpoint(path)
-    facts = registry.facts(checkpoint)
+    facts = registry.facts(checkpoint, context)
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
-    weights = {
-        weight.name: dequantise(checkpoint.tensors[weight.source]).reshape(weight.shape)
-        for weight in family.weights(spec)
-    }
-    return Loaded(spec, family, weights)
+    sources = weight_sources(checkpoint.tensors, family.weights(spec), lambda encoding: True)
+    return Loaded(spec, family, {name: dense(source) for name, source in sources.items()})
+
+
+def dense(source: AnyWeight) -> Floats:
+    """A weight whole, multiplied out to float32."""
+    rows = source.shape[0] if len(source.shape) > 1 else 1
+    return dequantise_planes(source.target, source.planes(0, rows)).reshape(source.shape)
 
 
 def round_bf16(values: Floats) -> Floats:
@@ -51,26 +56,32 @@ def round_bf16(values: Floats) -> Floats:
 
 def whole_pass(tokens: list[int]) -> StepInputs:
     """One sequence, forwarded in one piece, every row read out."""
-    count, entries = len(tokens), -(-len(tokens) // PAGE)
+    return part_pass(tokens, 0)
+
+
+def part_pass(tokens: list[int], first: int) -> StepInputs:
+    """The rows of a sequence from ``first`` on, those before it being in the cache; every row read out."""
+    count, entries, rows = len(tokens), -(-len(tokens) // PAGE), len(tokens) - first
     bits = [(1 << min(PAGE, count - i * PAGE)) - 1 for i in range(entries)]
-    index = list(range(count))
+    fresh = [sum(1 << s for s in range(PAGE) if first <= i * PAGE + s < count) for i in range(entries)]
+    index = list(range(first, count))
     return StepInputs(
-        token_src=tokens,
+        token_src=tokens[first:],
         positions=index,
         row_index=index,
         write_slots=[PAGE + i for i in index],
-        query_starts=[0, count],
+        query_starts=[0, rows],
         page_starts=[0, entries],
         pages=list(range(1, entries + 1)),
         page_bits=bits,
-        fresh_bits=bits,
-        sample_rows=index,
-        draw_keys=[0] * (2 * count),
+        fresh_bits=fresh,
+        sample_rows=list(range(rows)),
+        draw_keys=[0] * (2 * rows),
     )
 
 
 def whole_pass_without(tokens: list[int], hidden: Collection[int], after: int) -> StepInputs:
-    """The same, but that tokens from ``after`` on don't see those that are ``hidden``."""
+    """A whole pass, but that tokens from ``after`` on don't see those that are ``hidden``."""
     inputs, entries = whole_pass(tokens), -(-len(tokens) // PAGE)
     seen = sum(1 << place for place in range(entries * PAGE) if place not in hidden)
     full = (1 << PAGE) - 1
@@ -79,16 +90,30 @@ def whole_pass_without(tokens: list[int], hidden: Collection[int], after: int) -
     return replace(inputs, mask_starts=[1], mask=mask)
 
 
+def forwarded(model: Loaded, steps: Sequence[StepInputs]) -> Floats:
+    """[rows, vocabulary] logits of the reference, of all rows read out, the steps following each other on one cache."""
+    counts = [step.counts for step in steps]
+    pages, rows = max(count.entries for count in counts) + 1, max(count.sampled for count in counts)
+    cache = Cache(pages, PAGE, DType.F32, rows, 1)
+    encodings: dict[str, Encoding] = dict.fromkeys(model.weights, Dense(DType.F32))
+    states: dict[str, Any] = {}
+    found = []
+    for step, bucket in zip(steps, counts, strict=True):
+        program = model.family.trace(model.spec, bucket, cache, encodings)
+        states = states or {v.name: np.zeros(v.shape, reference.NUMPY[v.dtype]) for v in program.by_role(Role.STATE)}
+        reference.run(program, model.weights | states, StepLayout(bucket).pack(step).tobytes())
+        found.append(states["logits"][: bucket.sampled].copy())
+    return np.concatenate(found)
+
+
+def in_parts(model: Loaded, tokens: list[int], ends: list[int]) -> Floats:
+    """[tokens, vocabulary] logits, the sequence forwarded in parts that end at ``ends``."""
+    return forwarded(model, [part_pass(tokens[:end], first) for first, end in itertools.pairwise([0, *ends])])
+
+
 def log_probabilities(model: Loaded, tokens: list[int], inputs: StepInputs | None = None) -> NDArray[np.float64]:
-    """[tokens, vocabulary] of the reference; ``inputs`` are those of a whole pass by default."""
-    inputs = inputs or whole_pass(tokens)
-    bucket = inputs.counts
-    cache = Cache(bucket.entries + 1, PAGE, DType.F32, bucket.sampled, 1)
-    encodings = dict.fromkeys(model.weights, Dense(DType.F32))
-    program = model.family.trace(model.spec, bucket, cache, encodings)
-    states = {v.name: np.zeros(v.shape, reference.NUMPY[v.dtype]) for v in program.by_role(Role.STATE)}
-    reference.run(program, model.weights | states, StepLayout(bucket).pack(inputs).tobytes())
-    return log_softmax(states["logits"])
+    """[tokens, vocabulary]; ``inputs`` are those of a whole pass by default."""
+    return log_softmax(forwarded(model, [inputs or whole_pass(tokens)]))
 
 
 def log_softmax(logits: Floats) -> NDArray[np.float64]:

@@ -101,7 +101,8 @@ class ReferenceBackend:
             for op in program.ops:
                 reference._MEANING[op.kind](op, *(given[name] for name in op.inputs), arrays[op.outputs[0]])
             return {"outputs": {}}
-        return {"outputs": run_nodes(program, arrays | given)}
+        # A result may be a view of a state, which the next step overwrites.
+        return {"outputs": {name: np.array(found) for name, found in run_nodes(program, arrays | given).items()}}
 
     def poll(self, ticket: dict[str, Any]) -> bool:
         return True

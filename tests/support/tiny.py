@@ -15,6 +15,7 @@ from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.parking import Spill
 from pie_edge.model import llama
 from pie_edge.model.llama import LlamaSpec
+from pie_edge.model.rope import Rope
 from pie_edge.program.encodings import Dense, DType
 
 SPEC = LlamaSpec(
@@ -30,10 +31,7 @@ SPEC = LlamaSpec(
     mlp=64,
     eps=1e-5,
     tied=True,
-    rope_base=10000.0,
-    rope_scale=1.0,
-    rope_style="neox",
-    rope_factors=False,
+    rope=Rope(8, 10000.0),
 )
 PAGE = 8
 ARGMAX = json.dumps(
