@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 from pie_edge.errors import BadCheckpoint, ModelNotFound, TokenizerError, Unsupported
 from pie_edge.weights import gguf, safetensors
-from pie_edge.weights.tensor import Source, Tensor
+from pie_edge.weights.grouped import AnyTensor, gather
+from pie_edge.weights.tensor import Source
 
 Container = Literal["gguf", "safetensors"]
 
@@ -33,7 +34,7 @@ class Checkpoint:
     path: Path
     container: Container
     metadata: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, AnyTensor]
     sources: tuple[Source, ...]
 
     @property
@@ -134,7 +135,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
         return Checkpoint(path, "gguf", found.metadata, found.tensors, found.sources)
     read = safetensors.read_index if kind == "index" else safetensors.read_safetensors
     weights = read(path)
-    return Checkpoint(path, "safetensors", LazyFiles(path.parent), weights.tensors, weights.sources)
+    files = LazyFiles(path.parent)
+    tensors = gather(weights.tensors, files.get("config.json", {}))
+    return Checkpoint(path, "safetensors", files, tensors, weights.sources)
 
 
 def find_weights(path: Path) -> Path:

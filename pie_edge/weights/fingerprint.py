@@ -20,8 +20,9 @@ def fingerprint(checkpoint: Checkpoint, read: Iterable[Wanted] = ()) -> str:
     the digest of the whole file takes seconds.
     """
     digest = hashlib.sha256(checkpoint.architecture.encode())
-    for name in sorted(checkpoint.tensors):
-        tensor = checkpoint.tensors[name]
+    held = {part.name: part for tensor in checkpoint.tensors.values() for part in tensor.parts}
+    for name in sorted(held):
+        tensor = held[name]
         described = [name, list(tensor.shape), tensor.encoding, tensor.nbytes]
         digest.update(json.dumps(described).encode())
         view, size = tensor.span.view(), tensor.nbytes

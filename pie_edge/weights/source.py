@@ -10,10 +10,11 @@ import numpy as np
 
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType, Encoding
+from pie_edge.weights.grouped import AnyTensor, GroupedTensor
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import repack
 from pie_edge.weights.tensor import Tensor
-from pie_edge.weights.widen import choose
+from pie_edge.weights.widen import choose, widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,35 @@ class FileWeight:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupedWeight:
+    """A matrix that the file keeps as several tensors."""
+
+    tensor: GroupedTensor
+    target: Encoding
+
+    @property
+    def encoding(self) -> str:
+        return self.tensor.encoding
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.tensor.shape
+
+    def raw(self, first: int, count: int) -> memoryview:
+        raise NotImplementedError("its rows don't lie in the file in one piece")
+
+    def planes(self, first: int, count: int) -> dict[str, Any]:
+        return widen(self.tensor.planes(first, count), self.tensor.native, self.target)
+
+
+WholeWeight = FileWeight | GroupedWeight
+
+
+@dataclass(frozen=True, slots=True)
 class RowsOf:
     """Some rows of a file's tensor, one of several weights that share it. A vector's rows are its values."""
 
-    whole: FileWeight
+    whole: WholeWeight
     shape: tuple[int, ...]
     first: int
 
@@ -69,7 +95,7 @@ class RowsOf:
 class Transposed:
     """Some columns of a tensor that the file keeps as ``[columns, rows]``: safetensors do, and those are dense."""
 
-    whole: FileWeight
+    whole: WholeWeight
     shape: tuple[int, ...]
     first: int
     encoding: str = "transposed"
@@ -109,7 +135,7 @@ class Computed:
         return {"values": np.array([self.values], np.float32)}
 
 
-AnyWeight = FileWeight | RowsOf | Transposed | Computed
+AnyWeight = WholeWeight | RowsOf | Transposed | Computed
 
 
 class Wanted(Protocol):
@@ -130,13 +156,13 @@ class Wanted(Protocol):
 
 
 def weight_sources(
-    tensors: Mapping[str, Tensor], wanted: Iterable[Wanted], supported: Callable[[Encoding], bool]
+    tensors: Mapping[str, AnyTensor], wanted: Iterable[Wanted], supported: Callable[[Encoding], bool]
 ) -> dict[str, AnyWeight]:
     """Each weight by its name, in the narrowest exact encoding that the device takes. Raises Unsupported."""
     return {weight.name: _source(tensors, weight, supported) for weight in wanted}
 
 
-def _source(tensors: Mapping[str, Tensor], wanted: Wanted, supported: Callable[[Encoding], bool]) -> AnyWeight:
+def _source(tensors: Mapping[str, AnyTensor], wanted: Wanted, supported: Callable[[Encoding], bool]) -> AnyWeight:
     if wanted.values:
         return Computed(wanted.values)
     whole = file_weight(tensors[wanted.source], supported)
@@ -145,9 +171,11 @@ def _source(tensors: Mapping[str, Tensor], wanted: Wanted, supported: Callable[[
     return whole if whole.shape == wanted.shape else RowsOf(whole, wanted.shape, wanted.first)
 
 
-def file_weight(tensor: Tensor, supported: Callable[[Encoding], bool]) -> FileWeight:
+def file_weight(tensor: AnyTensor, supported: Callable[[Encoding], bool]) -> WholeWeight:
     """The weight in the narrowest exact encoding that the device takes. Raises Unsupported, naming file and tensor."""
     try:
+        if isinstance(tensor, GroupedTensor):
+            return GroupedWeight(tensor, choose(tensor.native, supported))
         return FileWeight(tensor, choose(native_encoding(tensor.encoding), supported))
     except Unsupported as error:
-        raise Unsupported(f"{tensor.span.source.path}: tensor {tensor.name!r}: {error}") from None
+        raise Unsupported(f"{tensor.parts[0].span.source.path}: tensor {tensor.name!r}: {error}") from None

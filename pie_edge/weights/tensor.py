@@ -95,3 +95,8 @@ class Tensor:
     @property
     def nbytes(self) -> int:
         return self.span.length
+
+    @property
+    def parts(self) -> tuple[Tensor, ...]:
+        """What it is in the file: itself."""
+        return (self,)
