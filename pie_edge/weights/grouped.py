@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.program.encodings import Affine, DType
+from pie_edge.weights.fp8 import SCALE, BlockScaledTensor, block_scaled
 from pie_edge.weights.repack import repack
 from pie_edge.weights.tensor import Tensor
 from pie_edge.weights.widen import Planes
@@ -122,7 +123,9 @@ def _awq(tensor: GroupedTensor, rows: slice) -> tuple[Array, Array]:
     return np.ascontiguousarray(codes), zeros
 
 
-AnyTensor = Tensor | GroupedTensor
+MadeTensor = GroupedTensor | BlockScaledTensor
+"""A matrix made of several tensors."""
+AnyTensor = Tensor | MadeTensor
 
 
 def gather(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, AnyTensor]:
@@ -137,10 +140,12 @@ def gather(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str
     method = other.get("quant_method") if isinstance(other, Mapping) else None
     if isinstance(other, Mapping) and method in ("gptq", "awq"):
         return _gathered(tensors, ".qweight", lambda stem: _by_columns(tensors, stem, method.upper(), other))
+    if isinstance(other, Mapping) and method == "fp8":
+        return _gathered(tensors, SCALE, lambda stem: block_scaled(tensors, stem, other))
     return dict(tensors)
 
 
-def _gathered(tensors: Mapping[str, Tensor], mark: str, read: Callable[[str], GroupedTensor]) -> dict[str, AnyTensor]:
+def _gathered(tensors: Mapping[str, Tensor], mark: str, read: Callable[[str], MadeTensor]) -> dict[str, AnyTensor]:
     found: dict[str, AnyTensor] = dict(tensors)
     for stem in [name.removesuffix(mark) for name in tensors if name.endswith(mark)]:
         matrix = read(stem)

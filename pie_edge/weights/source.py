@@ -10,7 +10,7 @@ import numpy as np
 
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType, Encoding
-from pie_edge.weights.grouped import AnyTensor, GroupedTensor
+from pie_edge.weights.grouped import AnyTensor, MadeTensor
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import repack
 from pie_edge.weights.tensor import Tensor
@@ -41,10 +41,10 @@ class FileWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupedWeight:
+class MadeWeight:
     """A matrix that the file keeps as several tensors."""
 
-    tensor: GroupedTensor
+    tensor: MadeTensor
     target: Encoding
 
     @property
@@ -62,7 +62,7 @@ class GroupedWeight:
         return widen(self.tensor.planes(first, count), self.tensor.native, self.target)
 
 
-WholeWeight = FileWeight | GroupedWeight
+WholeWeight = FileWeight | MadeWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ def _source(tensors: Mapping[str, AnyTensor], wanted: Wanted, supported: Callabl
 def file_weight(tensor: AnyTensor, supported: Callable[[Encoding], bool]) -> WholeWeight:
     """The weight in the narrowest exact encoding that the device takes. Raises Unsupported, naming file and tensor."""
     try:
-        if isinstance(tensor, GroupedTensor):
-            return GroupedWeight(tensor, choose(tensor.native, supported))
+        if not isinstance(tensor, Tensor):
+            return MadeWeight(tensor, choose(tensor.native, supported))
         return FileWeight(tensor, choose(native_encoding(tensor.encoding), supported))
     except Unsupported as error:
         raise Unsupported(f"{tensor.parts[0].span.source.path}: tensor {tensor.name!r}: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.program.encodings import Affine, DType
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
+from pie_edge.weights.fp8 import VALUES
 from pie_edge.weights.source import file_weight
 from pie_edge.weights.widen import dequantise_planes
 from tests.support.checkpoints import safetensors_bytes, write
@@ -30,7 +32,7 @@ def opened(folder: Path, variant: Variant, pieces: dict[str, Any], **config: Any
 
 def stored(named: dict[str, Any], variant: Variant) -> tuple[dict[str, Any], bytes]:
     """Header and data."""
-    types = {"float16": "F16", "float32": "F32", "int32": "I32", "uint32": "U32"}
+    types = {"uint8": "F8_E4M3", "float16": "F16", "float32": "F32", "int32": "I32", "uint32": "U32"}
     header, data = {}, b""
     for name, piece in named.items():
         kind, raw = types[str(piece.dtype)], piece.tobytes()
@@ -81,6 +83,45 @@ def test_columns_in_another_order_are_refused(tmp_path: Path) -> None:
         weight = file_weight(checkpoint.tensors["model.layer.weight"], _kernels)
         with pytest.raises(Unsupported, match="columns reordered"):
             weight.planes(0, ROWS)
+
+
+FP8 = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 64]}}
+
+
+def fp8(rows: int, columns: int) -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    codes = rng.permutation(np.arange(rows * columns) % 256).astype(np.uint8)
+    codes[codes & 127 == 127] = 0  # not a number
+    scales = rng.uniform(1e-4, 2e-4, (-(-rows // 16), -(-columns // 64))).astype(np.float32)
+    return {"weight": codes.reshape(rows, columns), "weight_scale_inv": scales}
+
+
+def test_eight_bit_floats_are_multiplied_by_their_blocks_scale(tmp_path: Path) -> None:
+    pieces = fp8(40, 96)  # the last blocks are smaller
+    with opened(tmp_path, MLX, pieces, quantization=None, **FP8) as checkpoint:
+        weight = file_weight(checkpoint.tensors["model.layer.weight"], lambda encoding: True)
+        found = weight.planes(9, 30)["values"]
+    for row, column in ((0, 0), (6, 63), (7, 64), (29, 95)):
+        code = int(pieces["weight"][9 + row, column])
+        exponent, mantissa = code >> 3 & 15, code & 7
+        size = math.ldexp(mantissa, -9) if exponent == 0 else math.ldexp(8 + mantissa, exponent - 10)
+        value = np.float32(-size if code >> 7 else size)
+        assert found[row, column] == value * pieces["weight_scale_inv"][(9 + row) // 16, column // 64]
+    assert VALUES[[0x01, 0x08, 0x7E, 0xFE]].tolist() == [2.0**-9, 2.0**-6, 448.0, -448.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"weight_block_size": None}, "weight_block_size = None"),
+        ({"weight_block_size": [0, 64]}, r"weight_block_size = \[0, 64\]"),
+        ({"weight_block_size": [16, 32]}, r"is F32 \[3, 2\]; blocks of \[16, 32\] need floats \[3, 3\]"),
+    ],
+)
+def test_eight_bit_floats_without_blocks_are_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+    config = {"quantization_config": FP8["quantization_config"] | change}
+    with pytest.raises((Unsupported, BadCheckpoint), match=says):
+        opened(tmp_path, MLX, fp8(40, 96), quantization=None, **config)
 
 
 def test_a_layer_may_have_its_own_bits(tmp_path: Path) -> None:
