@@ -83,6 +83,8 @@ AWKWARD = (
     "rms_norm 576x1 1 rows",
     "rms_norm 7x3 8 rows",
     "add_rms_norm 10 7 rows",
+    "layer_norm 13 7 rows",
+    "activation gelu 13 7 rows",
     "rope neox",
     "rope interleaved in part",
     "gelu 13 7 rows",
