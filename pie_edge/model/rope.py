@@ -55,11 +55,9 @@ def read_rope(
 
     ``style`` is that of the GGUF; Hugging Face checkpoints keep the halves apart. Raises Unsupported for another scaling.
     """
-    return (
-        _from_gguf(facts, head_dim, context, base, style)
-        if facts.container == GGUF
-        else _from_config(facts, head_dim, context, base)
-    )
+    if facts.container == GGUF:
+        return _from_gguf(facts, head_dim, context, base, style)
+    return scaled(declared(facts, base), head_dim, context)
 
 
 def declared(facts: Facts, base: float) -> Facts:
@@ -92,14 +90,11 @@ def _plain(facts: Facts, rotary: int, head_dim: int, base: float, style: str = "
     return Rope(rotary, _positive(facts, "rope base", base, 1.0), style)
 
 
-def _from_config(facts: Facts, head_dim: int, context: int, base: float) -> tuple[Rope, int]:
-    return scaled(declared(facts, base), head_dim, context)
-
-
 def scaled(given: Facts, head_dim: int, context: int) -> tuple[Rope, int]:
     """The rope of ``declared`` facts."""
     kind = given.text("rope_type", "default")
-    rotary = int(head_dim * given.number("partial_rotary_factor", 1.0))
+    part = _positive(given, "partial_rotary_factor", given.number("partial_rotary_factor", 1.0))
+    rotary = int(min(head_dim * part, _MOST + 1))
     plain = _plain(given, rotary, head_dim, given.number("rope_theta"))
     original = int(
         _positive(given, "original_max_position_embeddings", given.integer("original_max_position_embeddings", context))
@@ -140,7 +135,12 @@ def _yarn_from_config(given: Facts, plain: Rope, original: int, context: int) ->
     magnitude = given.number("attention_factor", _yarn_magnitude(given, factor))
     ends = _ends(given, "beta_fast", "beta_slow")
     factors = _yarn(plain, factor, ends, original, whole=given.metadata.get("truncate") is not False)
-    return replace(plain, factors=factors, magnitude=magnitude), max(context, int(original * factor))
+    return replace(plain, factors=factors, magnitude=magnitude), _stretched(context, original, factor)
+
+
+def _stretched(context: int, original: int, factor: float) -> int:
+    """The context that ``factor`` makes of the original one, where the file doesn't state as much itself."""
+    return max(context, int(min(original * factor, 2.0**31)))
 
 
 def _ends(facts: Facts, fast: str, slow: str) -> tuple[float, float]:
@@ -207,10 +207,10 @@ def _from_gguf(facts: Facts, head_dim: int, context: int, base: float, style: st
     if _LONG in facts.tensors or _SHORT in facts.tensors:
         long, reach = _reach(facts, original, context)
         return replace(plain, tensor=_LONG if long else _SHORT, magnitude=magnitude), reach
-    if kind == "yarn" and factor > 1:
+    if kind == "yarn" and _positive(facts, "rope.scaling.factor", factor) > 1:
         ends = _ends(facts, "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow")
         factors, grown = _yarn(plain, factor, ends, original), magnitude * (0.1 * math.log(factor) + 1.0)
-        return replace(plain, factors=factors, magnitude=grown), max(context, int(original * factor))
+        return replace(plain, factors=factors, magnitude=grown), _stretched(context, original, factor)
     if kind not in ("none", "linear", "yarn"):
         raise facts.refuse(f"rope scaling {kind!r}")
     scale = 1.0 / factor if kind == "linear" and factor > 0 else 1.0

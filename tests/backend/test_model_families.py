@@ -172,6 +172,10 @@ ROPES = [
     ({"rope_scaling": {"type": "longrope", "short_factor": [0.0] * 8, "factor": 4.0}}, "rope factor = 0.0"),
     ({"partial_rotary_factor": 0.7}, "turn 11 of 16 values"),
     ({"partial_rotary_factor": 1.5}, "turn 24 of 16 values"),
+    ({"partial_rotary_factor": 1e300}, "turn 65537 of 16 values"),
+    ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor = nan"),
+    ({"rope_scaling": CONFIGS["llama-yarn"]["rope_scaling"] | {"factor": float("inf")}}, "rope factor = inf"),
+    ({"rope_scaling": CONFIGS["llama-yarn"]["rope_scaling"] | {"attention_factor": float("nan")}}, "magnitude = nan"),
 ]
 
 
