@@ -26,10 +26,10 @@ def of_failure(guest: Guest, code: str, message: str, traceback: str, cause: str
 
 def of_trap(guest: Guest, trap: WasmtimeError) -> InferletError:
     told = str(trap)
-    if "exceeds memory limits" in told or _ran_out(guest):
-        return InferletMemory(_memory(guest))
     if "call stack exhausted" in told:
         return InferletTrapped(f"{guest.name} recursed too deeply for its stack; use a loop")
+    if "exceeds memory limits" in told or _ran_out(guest, told):
+        return InferletMemory(_memory(guest))
     reason = _reason(told)
     last = guest.last_words.strip().splitlines()
     return InferletTrapped(f"{guest.name} crashed: {reason}" + (f" ({last[0]})" if last else ""))
@@ -53,8 +53,15 @@ def of_ours(guest: Guest, error: Exception) -> InferletError:
     )
 
 
-def _ran_out(guest: Guest) -> bool:
-    return "MemoryError" in guest.last_words or "memory allocation" in guest.last_words
+def _ran_out(guest: Guest, trap: str) -> bool:
+    """Whether memory was what it lacked. It may lack it for saying so, too: then the interpreter traps somewhere without a word,
+    as it does for no other reason, or an exception leaves its runner, which catches all others, without a traceback."""
+    words = guest.last_words
+    if "MemoryError" in words or "memory allocation" in words:
+        return True
+    return "wasm trap" in trap and (
+        not words.strip() or ("threw an unexpected exception" in words and "Traceback" not in words)
+    )
 
 
 def _memory(guest: Guest) -> str:

@@ -149,6 +149,11 @@ def test_a_program_that_eats_memory_hits_its_ceiling(case: str) -> None:
     )
 
 
+@pytest.mark.parametrize("ceiling", range(60, 92, 4))
+def test_wherever_memory_runs_out_that_is_what_is_told(ceiling: int) -> None:
+    check(HUNGRY["many tasks"], InferletMemory, f"{ceiling} MiB of memory", memory=ceiling * 2**20, time=300)
+
+
 def test_a_ceiling_below_the_interpreter_s_own_size_is_told_the_same_way() -> None:
     async def body(host: Any, _: Any) -> Ended:
         return await finish(host, "def main(input): ...", name="program")

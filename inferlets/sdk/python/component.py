@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import os
 import sys
+from typing import NoReturn
 
 import wit_world
 from componentize_py_types import Err
@@ -44,6 +46,16 @@ def _preload() -> None:
     gc.freeze()
 
 
+_abort = os.abort
+
+
+def _say_and_abort() -> NoReturn:
+    """The host takes an interpreter that ends without a word for one that has no memory left."""
+    os.write(2, b"os.abort was called\n")
+    _abort()
+
+
+os.abort = _say_and_abort
 _host.install(_wit.ComponentHost())
 _preload()
 
