@@ -134,7 +134,7 @@ class Live:
         recorded = self.compiler.compile(exam.program, states, weights)
         flight = recorded.run({"step": exam.block})
         self.session.timeline.wait(flight.value)
-        outputs = recorded.outputs(exam.program, flight)
+        outputs = recorded.outputs(flight)
         for region in states.values():
             self.session.free(region.buffer)
         for weight in weights.values():
@@ -292,7 +292,7 @@ class VulkanBackend:
             await ticket.live.waiter.wait(ticket.flight.value)
             if isinstance(ticket, VulkanDownload):
                 return ticket.flight.outputs()
-            return ticket.executable.recorded.outputs(ticket.executable.program, ticket.flight)
+            return ticket.executable.recorded.outputs(ticket.flight)
         finally:
             self._reading -= 1
 

@@ -38,7 +38,8 @@ class Compiler:
 
     def compile(self, program: Program, states: Mapping[str, Region], weights: Mapping[str, Weight]) -> Recorded:
         """Runs in a worker thread. Raises Unsupported or OutOfMemory."""
-        inputs, outputs = Inputs(program), block(program.by_role(Role.OUTPUT))
+        inputs, produced = Inputs(program), program.by_role(Role.OUTPUT)
+        outputs = block(produced)
         inbox = self._buffer(inputs.block.nbytes + MOST_GRIDS * GRID_BYTES, f"inputs of {program.name}")
         outbox = self._buffer(outputs.nbytes, f"outputs of {program.name}") if outputs.nbytes else None
         place = dict(states) | place_block(program, Role.INPUT, inputs.block, inbox)
@@ -49,7 +50,8 @@ class Compiler:
             if any(op.kind.startswith(PREFIX) for op in program.ops)
             else _ModelPlan(self._model(program, place, weights))
         )
-        recorded = Recorded(self._session, Wiring(inputs, inbox, outbox, plan.shape_of, plan.launches), program.name)
+        wiring = Wiring(inputs, inbox, produced, outbox, plan.shape_of, plan.launches)
+        recorded = Recorded(self._session, wiring, program.name)
         recorded.prepare(plan.likely())
         return recorded
 

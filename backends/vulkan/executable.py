@@ -1,21 +1,21 @@
 """A compiled Program: launches recorded once for a step shape and a slot, and the slots through which steps go in and out.
 
 A slot has a mapped block that a run fills with the inputs and the grids that depend on them, the command buffers, and a
-mapped block for the outputs. A command buffer copies the block in, runs the launches, and copies the outputs out.
+mapped block for the outputs. A command buffer copies the block in, runs the launches, and copies the outputs out. What a
+run of them costs Python is a few copies between memoryviews, so nothing here is made anew that can be kept.
 """
 
 from __future__ import annotations
 
+import struct
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from pie_edge.backend import BytesLike
 from pie_edge.backends.vulkan.api import Handle
-from pie_edge.backends.vulkan.inputs import Counts, Inputs, Words
+from pie_edge.backends.vulkan.inputs import Counts, Inputs
 from pie_edge.backends.vulkan.launch import Count, Grid, Launch
 from pie_edge.backends.vulkan.memory import Buffer, Kind, Region
 from pie_edge.backends.vulkan.placement import block
@@ -23,7 +23,7 @@ from pie_edge.backends.vulkan.record import BoundLaunches
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.errors import BackendError
 from pie_edge.program.encodings import DType
-from pie_edge.program.ops import Program, Role
+from pie_edge.program.ops import Value
 
 _FORMATS: Mapping[DType, Any] = {
     DType.F32: "f",
@@ -51,18 +51,18 @@ class Flight:
 @dataclass(eq=False)
 class Slot:
     upload: Buffer
-    words: Words
+    room: memoryview
     """The upload buffer's memory."""
     readback: Buffer | None
-    commands: dict[Hashable, Handle] = field(default_factory=dict)
+    commands: dict[Recording, Handle] = field(default_factory=dict)
     last: int = 0
     """The timeline's number of its latest run."""
     flight: weakref.ref[Flight] | None = None
 
-    def is_free(self, reached: int) -> bool:
-        """Its run is done, and its outputs were read or nobody can ask for them any more."""
+    def is_untaken(self) -> bool:
+        """Whether somebody may still ask for the outputs of its latest run."""
         flight = None if self.flight is None else self.flight()
-        return self.last <= reached and (flight is None or flight.taken)
+        return flight is not None and not flight.taken
 
 
 class Recording:
@@ -76,13 +76,25 @@ class Recording:
                 f"a Program has {len(self.grids)} grids that depend on the step; {MOST_GRIDS} are the most"
             )
 
-    def write_grids(self, words: Words, at: int, counts: Counts) -> None:
-        values = [
-            extent.value(counts) if isinstance(extent, Count) else extent
-            for grid in self.grids
-            for extent in (*grid, 0)
-        ]
-        words[at : at + len(values)] = values
+        self._packer = struct.Struct(f"<{4 * len(self.grids)}I")
+
+    @property
+    def grids_bytes(self) -> int:
+        return self._packer.size
+
+    def packed_grids(self, counts: Counts) -> bytes:
+        extents = [extent for grid in self.grids for extent in (*grid, 0)]
+        values = [extent.value(counts) if isinstance(extent, Count) else extent for extent in extents]
+        return self._packer.pack(*values)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What the counts of a step decide."""
+
+    counts: Counts
+    recording: Recording
+    grids: bytes
 
 
 class Owned:
@@ -114,7 +126,9 @@ class Wiring:
     inputs: Inputs
     inbox: Region
     """Device memory of the inputs, and the grids after them."""
+    outputs: Sequence[Value]
     outbox: Region | None
+    """Device memory of the outputs, if there are any."""
     shape_of: Callable[[Counts], Hashable]
     launches: Callable[[Hashable], Sequence[Launch]]
 
@@ -128,6 +142,13 @@ class Recorded:
         self._name = name
         self._slots: list[Slot] = []
         self._recordings: dict[Hashable, Recording] = {}
+        self._latest: Step | None = None
+        self._grids_at = -(-wiring.inputs.nbytes // GRID_BYTES) * GRID_BYTES
+        """Where the grids begin in a slot."""
+        offsets = block(wiring.outputs).offsets
+        self._outputs = [
+            (v.name, offsets[v.name], offsets[v.name] + v.nbytes, _FORMATS[v.dtype]) for v in wiring.outputs
+        ]
         made = [region.buffer for region in (wiring.inbox, wiring.outbox) if region is not None]
         self._owned = Owned(session, made)
         weakref.finalize(self, self._owned.release).atexit = False
@@ -140,35 +161,36 @@ class Recorded:
             self._slots.append(self._new_slot())
 
     def run(self, inputs: Mapping[str, BytesLike]) -> Flight:
+        """Enqueue a step. One without outputs is held back: what is enqueued next reads what it leaves behind."""
         slot = self._free_slot()
-        wiring = self._wiring
-        counts = wiring.inputs.fill(slot.words, inputs)
-        shape = wiring.shape_of(counts)
-        recording = self._recording(shape)
-        recording.write_grids(slot.words, wiring.inputs.block.nbytes // 4, counts)
+        room = slot.room
+        step = self._step(self._wiring.inputs.fill(room, inputs))
+        room[self._grids_at : self._grids_at + len(step.grids)] = step.grids
+        silent = slot.readback is None
         with self._session.lock:
-            commands = slot.commands.get(shape)
+            commands = slot.commands.get(step.recording)
             if commands is None:
-                commands = slot.commands[shape] = self._record(slot, recording)
-            slot.last = self._session.timeline.submit(commands)
-        flight = Flight(slot.last, slot, taken=slot.readback is None)
-        slot.flight = weakref.ref(flight)
+                commands = slot.commands[step.recording] = self._record(slot, step.recording)
+            slot.last = self._session.timeline.submit(commands, hold=silent)
+        flight = Flight(slot.last, slot, taken=silent)
+        slot.flight = None if silent else weakref.ref(flight)
         return flight
 
-    def outputs(self, program: Program, flight: Flight) -> dict[str, memoryview]:
+    def outputs(self, flight: Flight) -> dict[str, memoryview]:
         """The outputs of a run that is done, by name, copied; its slot is free then."""
         flight.taken = True
         readback = flight.slot.readback
         if readback is None or readback.mapped is None:
             return {}
-        values = program.by_role(Role.OUTPUT)
-        offsets = block(values).offsets
-        return {
-            value.name: memoryview(
-                bytes(readback.mapped[offsets[value.name] : offsets[value.name] + value.nbytes])
-            ).cast(_FORMATS[value.dtype])
-            for value in values
-        }
+        mapped = readback.mapped
+        return {name: memoryview(mapped[start:end].tobytes()).cast(form) for name, start, end, form in self._outputs}
+
+    def _step(self, counts: Counts) -> Step:
+        """The counts are mostly those of the step before."""
+        if self._latest is None or counts != self._latest.counts:
+            recording = self._recording(self._wiring.shape_of(counts))
+            self._latest = Step(counts, recording, recording.packed_grids(counts))
+        return self._latest
 
     def _recording(self, shape: Hashable) -> Recording:
         if shape not in self._recordings:
@@ -178,29 +200,30 @@ class Recorded:
         return self._recordings[shape]
 
     def _free_slot(self) -> Slot:
-        reached = self._session.timeline.reached()
+        is_reached = self._session.timeline.is_reached
         for slot in self._slots:
-            if slot.is_free(reached):
+            if not slot.is_untaken() and is_reached(slot.last):
                 return slot
         self._slots.append(self._new_slot())
         return self._slots[-1]
 
     def _new_slot(self) -> Slot:
         outbox = self._wiring.outbox
-        upload = self._session.buffer(self._wiring.inbox.nbytes, Kind.UPLOAD, f"inputs of {self._name}")
+        upload = self._session.buffer(self._grids_at + MOST_GRIDS * GRID_BYTES, Kind.UPLOAD, f"inputs of {self._name}")
         assert upload.mapped is not None
         readback = None
         if outbox is not None:
             readback = self._session.buffer(outbox.nbytes, Kind.READBACK, f"outputs of {self._name}")
         self._owned.buffers += [upload] if readback is None else [upload, readback]
-        return Slot(upload, np.frombuffer(upload.mapped, np.uint32), readback)
+        return Slot(upload, upload.mapped, readback)
 
     def _record(self, slot: Slot, recording: Recording) -> Handle:
-        inbox, outbox = self._wiring.inbox, self._wiring.outbox
-        first = self._wiring.inputs.block.nbytes
-        places = {grid: inbox.part(first + i * GRID_BYTES, 12) for i, grid in enumerate(recording.grids)}
+        inputs, inbox, outbox = self._wiring.inputs, self._wiring.inbox, self._wiring.outbox
+        grids = inbox.part(inputs.block.nbytes, recording.grids_bytes)
+        places = {grid: grids.part(i * GRID_BYTES, 12) for i, grid in enumerate(recording.grids)}
+        parts = [(field.start, field.place, field.nbytes) for field in inputs.fields]
         commands = self._session.commands.begin()
-        commands.copy(slot.upload.region(), inbox)
+        commands.copy_parts(slot.upload.region(), inbox, [*parts, (self._grids_at, inputs.block.nbytes, grids.nbytes)])
         for bound in recording.bound.items:
             commands.dispatch(bound, places.get(bound.launch.grid))
         if slot.readback is not None and outbox is not None:

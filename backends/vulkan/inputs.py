@@ -1,65 +1,74 @@
-"""What a run is given, laid into a slot's block: a step's one packed block field by field, or inputs by name."""
+"""What a run is given, laid into a slot's mapped memory: a step's one packed block as it comes, or inputs by name.
+
+In a slot they lie one after the other; on the device each begins anew, because bindings are aligned: the command buffer's
+copy sets them apart.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass
+from operator import sub
 
 from pie_edge.backend import BytesLike
 from pie_edge.backends.vulkan.placement import block
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.step import HEADER_WORDS
 
-Words = NDArray[np.uint32]
 Counts = dict[str, int]
 _HEADER = ("rows", "sequences", "sampled", "entries")
+_WORD = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """An input: where it lies in a slot, where on the device, in bytes."""
+
+    name: str
+    start: int
+    place: int
+    nbytes: int
 
 
 class Inputs:
-    """Fields are bound one by one, and bindings are aligned: in the block on the device each begins anew."""
+    """``nbytes`` of a slot hold them; ``block`` is where they are on the device."""
 
     def __init__(self, program: Program) -> None:
         values = program.by_role(Role.INPUT)
         self.block = block(values)
+        self.fields: list[Field] = []
         self._name = program.name
-        self._sizes = {value.name: value.nbytes for value in values}
-        self._from = np.zeros(self.block.nbytes // 4, np.intp)
-        """Where each word comes from in the step's block; padding from anywhere."""
-        self._page_starts = -1
-        start = 0
+        end = 0
         for value in values:
-            place = self.block.offsets[value.name] // 4
-            self._from[place : place + value.size] = np.arange(start, start + value.size)
-            self._page_starts = start if value.name == "page_starts" else self._page_starts
-            start += value.size
-        self._step_words = start
+            self.fields.append(Field(value.name, end, self.block.offsets[value.name], value.nbytes))
+            end += -(-value.nbytes // _WORD) * _WORD
+        self.nbytes = end
+        starts = {field.name: field.start for field in self.fields}
+        self._page_starts = starts["page_starts"] // _WORD if "page_starts" in starts else None
+        self._counted = "counts" in starts
 
-    def fill(self, target: Words, given: Mapping[str, BytesLike]) -> Counts:
+    def fill(self, room: memoryview, given: Mapping[str, BytesLike]) -> Counts:
         """Write the inputs into a slot, and return the true counts. Raises ValueError for what doesn't fit."""
-        return self._fill_step(target, given["step"]) if "step" in given else self._fill_named(target, given)
+        return self._fill_step(room, given["step"]) if "step" in given else self._fill_named(room, given)
 
-    def _fill_step(self, target: Words, step: BytesLike) -> Counts:
-        words = np.frombuffer(step, np.uint32)
-        if len(words) != self._step_words:
-            raise ValueError(f"{self._name} takes inputs of {4 * self._step_words} bytes, {4 * len(words)} were given")
-        # One gather takes a tenth of what a copy of each field does. The indexes are right: clipping only saves a check.
-        np.take(words, self._from, out=target[: len(self._from)], mode="clip")
+    def _fill_step(self, room: memoryview, step: BytesLike) -> Counts:
+        data = memoryview(step).cast("B")
+        if len(data) != self.nbytes:
+            raise ValueError(f"{self._name} takes inputs of {self.nbytes} bytes, {len(data)} were given")
+        room[: self.nbytes] = data
+        words = data.cast("I")
         counts: Counts = dict(zip(_HEADER, words[:HEADER_WORDS].tolist(), strict=True))
-        if self._page_starts >= 0:
-            starts = words[self._page_starts : self._page_starts + counts["sequences"] + 1]
-            counts["longest"] = int((starts[1:] - starts[:-1]).max(initial=0))
+        if self._page_starts is not None:
+            starts = words[self._page_starts : self._page_starts + counts["sequences"] + 1].tolist()
+            counts["longest"] = max(map(sub, starts[1:], starts), default=0)
         return counts
 
-    def _fill_named(self, target: Words, given: Mapping[str, BytesLike]) -> Counts:
-        room: Any = target.view(np.uint8)
-        for name, nbytes in self._sizes.items():
-            data = np.frombuffer(given[name], np.uint8) if name in given else np.empty(0, np.uint8)
-            if len(data) != nbytes:
-                raise ValueError(f"{self._name} takes inputs of {nbytes} bytes as {name}, {len(data)} were given")
-            offset = self.block.offsets[name]
-            room[offset : offset + nbytes] = data
-        passes = target[self.block.offsets["counts"] // 4] if "counts" in self._sizes else 1
-        return {"passes": int(passes)}
+    def _fill_named(self, room: memoryview, given: Mapping[str, BytesLike]) -> Counts:
+        for field in self.fields:
+            data = memoryview(given.get(field.name, b"")).cast("B")
+            if len(data) != field.nbytes:
+                raise ValueError(
+                    f"{self._name} takes inputs of {field.nbytes} bytes as {field.name}, {len(data)} were given"
+                )
+            room[field.start : field.start + field.nbytes] = data
+        return {"passes": int.from_bytes(memoryview(given["counts"])[:_WORD], "little") if self._counted else 1}

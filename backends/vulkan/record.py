@@ -200,10 +200,15 @@ class Commands:
 
     def copy(self, source: Region, target: Region) -> None:
         """Copy as much as the smaller of both holds."""
+        self.copy_parts(source, target, [(0, 0, min(source.nbytes, target.nbytes))])
+
+    def copy_parts(self, source: Region, target: Region, parts: Sequence[tuple[int, int, int]]) -> None:
+        """Copy pieces, each (offset in ``source``, offset in ``target``, bytes)."""
         self._order([source], [target])
-        nbytes = min(source.nbytes, target.nbytes)
-        part = ffi.new("VkBufferCopy*", (source.offset, target.offset, nbytes))
-        lib.vkCmdCopyBuffer(self._handle, source.buffer.handle, target.buffer.handle, 1, part)
+        pieces = [(source.offset + start, target.offset + place, nbytes) for start, place, nbytes in parts if nbytes]
+        if pieces:
+            given = ffi.new("VkBufferCopy[]", pieces)
+            lib.vkCmdCopyBuffer(self._handle, source.buffer.handle, target.buffer.handle, len(pieces), given)
 
     def clear(self, target: Region) -> None:
         """Zeros in all of its whole words."""
