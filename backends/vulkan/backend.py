@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ class VulkanBackend:
             memory=self._live.session.memory.limit,
             max_binding=facts.max_binding,
             kinds=KINDS,
-            supports=supports,
+            supports=partial(supports, odd=self._live.tuning.odd_bits),
             kv_dtype=DType.F32 if self._options.exact else DType.F16,
             software=facts.software,
         )

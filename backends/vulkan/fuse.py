@@ -26,6 +26,8 @@ def fuse(program: Program, together: Together) -> Program:
     fused: list[Op] = []
     while ops:
         group = _same_input(ops)
+        while len(group) > 1 and not together([op.inputs[1] for op in group]):
+            group.pop()
         gate, append = _gated(ops, inner), _appended(ops, inner)
         if append is not None:
             fused.append(append)
@@ -33,7 +35,7 @@ def fuse(program: Program, together: Together) -> Program:
         elif gate is not None and together(gate.inputs[1:]):
             fused.append(gate)
             del ops[:3]
-        elif len(group) > 1 and together([op.inputs[1] for op in group]):
+        elif len(group) > 1:
             weights = tuple(op.inputs[1] for op in group)
             fused.append(Op("linear_group", (group[0].inputs[0], *weights), tuple(op.outputs[0] for op in group)))
             del ops[: len(group)]

@@ -37,8 +37,11 @@ _FORMATS: tuple[Encoding, ...] = (
     Dense(DType.BF16),
     _F32,
 )
-_SCALES: tuple[Encoding, ...] = (Affine(4, 16, DType.F32, 8), Affine(8, 64, DType.F32, None))
-"""Other groups and scales, in one kernel each."""
+_SCALES: tuple[Encoding, ...] = (
+    *(Affine(4, 16, DType.F32, 8), Affine(8, 64, DType.F32, None)),
+    *(Affine(5, 32, DType.F16, 16), Affine(6, 16, DType.F32, 32)),
+)
+"""Other groups, scales and codes, in one kernel each."""
 _LONG = 66
 """Pages of the second sequence: more keys than any split takes."""
 _LAST = _LONG * _PAGE - 1

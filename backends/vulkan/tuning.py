@@ -48,6 +48,9 @@ class Tuning:
     reduction: int
     subgroups: bool
     """Whether kernels use subgroup operations."""
+    odd_bits: bool
+    """Whether codes of 5 and 6 bits stay so narrow: a third less to read where memory is what takes the time. Else they become
+    bytes, which are quicker to unpack: a tenth to a sixth of a product's time on a software device."""
     texels: bool
     """Whether ``linear`` and ``attention`` load texels: where a load of words is one for each lane and word, and a texel's is
     one for all four."""
@@ -79,6 +82,7 @@ def _software(facts: Facts) -> Tuning:
         elementwise=8 * width,
         reduction=width,
         subgroups=facts.subgroup_arithmetic,
+        odd_bits=False,
         texels=True,
     )
 
@@ -103,5 +107,6 @@ def _hardware(facts: Facts) -> Tuning:
         elementwise=64,
         reduction=min(256, facts.max_invocations),
         subgroups=facts.subgroup_arithmetic,
+        odd_bits=True,
         texels=False,
     )

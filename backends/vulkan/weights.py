@@ -17,15 +17,18 @@ BLOCK = 32
 _SCALES = {(DType.F16, False): 0, (DType.F16, True): 1, (DType.F32, False): 2, (DType.F32, True): 3}
 """By the scale's type and whether there is a plane of minima: the SCALES constant of the kernels."""
 _DENSE = {DType.F16: "f16", DType.BF16: "bf16", DType.F32: "f32"}
+_HIGH_BITS = (5, 6)
+"""Codes whose bits above the fourth lie apart, with the scales."""
 
 Bytes = NDArray[np.uint8]
 
 
-def supports(encoding: Encoding) -> bool:
-    """Affine codes of 4 and 8 bits in groups of 16, 32 or a multiple, with f16 or f32 scales; dense f32, f16, bf16."""
+def supports(encoding: Encoding, odd: bool) -> bool:
+    """Affine codes of 4 and 8 bits, with ``odd`` also of 5 and 6, in groups of 16, 32 or a multiple, with f16 or f32 scales;
+    dense f32, f16, bf16."""
     if isinstance(encoding, Dense):
         return encoding.dtype in _DENSE
-    if not isinstance(encoding, Affine) or encoding.bits not in (4, 8):
+    if not isinstance(encoding, Affine) or encoding.bits not in (4, 8, *_HIGH_BITS * odd):
         return False
     whole = encoding.group == 16 or encoding.group % BLOCK == 0
     return whole and encoding.scale in (DType.F16, DType.F32)
@@ -36,7 +39,7 @@ class Packing:
     """How a matrix of ``columns`` columns is packed: what its kernels are specialised for."""
 
     format: str
-    """``affine4``, ``affine8``, ``f16``, ``bf16``, ``f32``: the end of a shader's name."""
+    """``affine4``, ``affine5``, ``affine6``, ``affine8``, ``f16``, ``bf16``, ``f32``: the end of a shader's name."""
     columns: int
     interleaved: int
     """Rows of a row group."""
@@ -51,7 +54,12 @@ class Packing:
     @property
     def vectors(self) -> int:
         """16-byte vectors of a row's block."""
-        return {"affine4": 1, "affine8": 2, "f16": 4, "bf16": 4, "f32": 8}[self.format]
+        return {"affine8": 2, "f16": 4, "bf16": 4, "f32": 8}.get(self.format, 1)
+
+    @property
+    def high_bits(self) -> int:
+        """Bits of a code that lie with the scales."""
+        return {"affine5": 1, "affine6": 2}.get(self.format, 0)
 
     @property
     def scale_words(self) -> int:
@@ -65,8 +73,13 @@ class Packing:
     def code_bytes(self, rows: int) -> int:
         return self._padded(rows) * self.blocks * self.vectors * 16
 
+    @property
+    def row_words(self) -> int:
+        """Words of scales of a row, and then of its codes' high bits."""
+        return self.scale_words + self.blocks * self.high_bits
+
     def scale_bytes(self, rows: int) -> int:
-        return self._padded(rows) * self.scale_words * 4
+        return self._padded(rows) * self.row_words * 4
 
     def _padded(self, rows: int) -> int:
         return -(-rows // self.interleaved) * self.interleaved
@@ -125,12 +138,26 @@ def pack(packing: Packing, planes: Mapping[str, Any]) -> tuple[Bytes, Bytes]:
     """Codes and scales of whole row groups, as bytes. Rows are padded to whole row groups with zeros."""
     if not packing.format.startswith("affine"):
         return _interleave(packing, _columns(packing, planes["values"]), packing.vectors * 16), np.empty(0, np.uint8)
-    codes = _columns(packing, planes["codes"])
-    if packing.format == "affine4":
+    codes, words = _columns(packing, planes["codes"]), _scale_words(packing, planes)
+    if packing.high_bits:
+        words = np.concatenate((words, _high_words(packing, codes)), axis=1)
+        fours = (codes & np.uint8(15)).reshape(len(codes), -1, 2, 4)
+        codes = (fours[:, :, 0] | (fours[:, :, 1] << np.uint8(4))).reshape(len(codes), -1)
+    elif packing.format == "affine4":
         codes = codes[:, 0::2] | (codes[:, 1::2] << np.uint8(4))
-    words = np.ascontiguousarray(_scale_words(packing, planes))
-    scales = _interleave_items(packing, words.view(np.uint8).reshape(len(words), packing.scale_words, 4))
+    words = np.ascontiguousarray(words)
+    scales = _interleave_items(packing, words.view(np.uint8).reshape(len(words), packing.row_words, 4))
     return _interleave(packing, codes, packing.vectors * 16), scales
+
+
+def _high_words(packing: Packing, codes: Bytes) -> NDArray[np.uint32]:
+    """[rows, words]: byte b of a word has the high bits of columns b, 4 + b, … from its lowest bit on."""
+    bits = packing.high_bits
+    high = (codes >> np.uint8(4)).reshape(len(codes), -1, 8 // bits, 4)
+    found = np.zeros((len(codes), high.shape[1], 4), np.uint8)
+    for place in range(8 // bits):
+        found |= high[:, :, place] << np.uint8(bits * place)
+    return found.view(np.uint32)[..., 0]
 
 
 def _columns(packing: Packing, values: NDArray[Any]) -> NDArray[Any]:

@@ -5,6 +5,8 @@
 //
 // variant: embed_affine4 FORMAT=0
 // variant: embed_affine8 FORMAT=1
+// variant: embed_affine5 FORMAT=5
+// variant: embed_affine6 FORMAT=6
 // variant: embed_f16 FORMAT=2
 // variant: embed_bf16 FORMAT=3
 // variant: embed_f32 FORMAT=4
@@ -39,13 +41,15 @@ void main() {
     // A row before this part wraps round to a large number.
     if (block >= BLOCKS || row >= rows) return;
     uint lane = row % RI, base = (row / RI * BLOCKS + block) * VECTORS * RI + lane;
+    uvec2 high = uvec2(0u);
 #if AFFINE
-    uint scale_base = scales_at + row / RI * scale_words((BLOCKS * 32u + GROUP - 1u) / GROUP) * RI + lane;
+    uint scale_base = scales_at + row / RI * row_words(BLOCKS * 32u) * RI + lane;
+    high = HIGH_OF(scale_base, BLOCKS * 32u, block);
 #endif
     for (uint v = 0u; v < VECTORS; v++) {
         uvec4 q = codes[base + v * RI];
         for (uint k = 0u; k < PARTS; k++) {
-            vec4 w = part(q, k);
+            vec4 w = part(q, high, k);
             uint column = block * 32u + (v * PARTS + k) * 4u;
 #if AFFINE
             vec2 scale = SCALE_OF(scale_base, column / GROUP, zero);

@@ -11,6 +11,10 @@
 // variant: linear_affine4_texels FORMAT=0 TEXELS=1
 // variant: linear_affine8 FORMAT=1 TEXELS=0
 // variant: linear_affine8_texels FORMAT=1 TEXELS=1
+// variant: linear_affine5 FORMAT=5 TEXELS=0
+// variant: linear_affine5_texels FORMAT=5 TEXELS=1
+// variant: linear_affine6 FORMAT=6 TEXELS=0
+// variant: linear_affine6_texels FORMAT=6 TEXELS=1
 // variant: linear_f16 FORMAT=2 TEXELS=0
 // variant: linear_f16_texels FORMAT=2 TEXELS=1
 // variant: linear_bf16 FORMAT=3 TEXELS=0
@@ -67,7 +71,7 @@ void main() {
         uint row_group = min(group_in_matrix + i % NR, last);
         code_base[i] = codes_from[i / NR] + row_group * BLOCKS * VECTORS * RI + lane;
 #if AFFINE
-        scale_base[i] = scales_from[i / NR] + row_group * scale_words((BLOCKS * 32u + GROUP - 1u) / GROUP) * RI + lane;
+        scale_base[i] = scales_from[i / NR] + row_group * row_words(BLOCKS * 32u) * RI + lane;
 #endif
     }
     float sums[SUMS];
@@ -90,12 +94,13 @@ void main() {
         [[unroll]] for (uint i = 0u; i < SIDES * NR; i++) {
             uvec4 q[VECTORS];
             [[unroll]] for (uint v = 0u; v < VECTORS; v++) q[v] = codes_at(code_base[i] + (block * VECTORS + v) * RI);
+            uvec2 high = HIGH_OF(scale_base[i], BLOCKS * 32u, block);
             [[unroll]] for (uint f = 0u; f < FRACTIONS; f++) {
                 float products[M];
                 [[unroll]] for (uint m = 0u; m < M; m++) products[m] = 0.0;
                 [[unroll]] for (uint i4 = 0u; i4 < 8u / FRACTIONS; i4++) {
                     uint k = f * (8u / FRACTIONS) + i4;
-                    vec4 w = part_in_place(q[k / PARTS], k % PARTS);
+                    vec4 w = part_in_place(q[k / PARTS], high, k % PARTS);
                     [[unroll]] for (uint m = 0u; m < M; m++) products[m] += product(w, xs[m * 8u + k]);
                 }
                 vec2 scale = SCALE_OF(scale_base[i], (block * 32u + f * GROUP) / GROUP, zeros[i / NR]);
@@ -110,7 +115,7 @@ void main() {
             [[unroll]] for (uint v = 0u; v < VECTORS; v++) {
                 uvec4 q = codes_at(code_base[i] + (block * VECTORS + v) * RI);
                 [[unroll]] for (uint k = 0u; k < PARTS; k++) {
-                    vec4 w = part(q, k);
+                    vec4 w = part(q, uvec2(0u), k);
                     [[unroll]] for (uint m = 0u; m < M; m++) products[m] += product(w, xs[m * 8u + v * PARTS + k]);
                 }
             }

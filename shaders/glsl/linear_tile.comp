@@ -6,6 +6,8 @@
 //
 // variant: linear_tile_affine4 FORMAT=0 TEXELS=0
 // variant: linear_tile_affine8 FORMAT=1 TEXELS=0
+// variant: linear_tile_affine5 FORMAT=5 TEXELS=0
+// variant: linear_tile_affine6 FORMAT=6 TEXELS=0
 // variant: linear_tile_f16 FORMAT=2 TEXELS=0
 // variant: linear_tile_bf16 FORMAT=3 TEXELS=0
 // variant: linear_tile_f32 FORMAT=4 TEXELS=0
@@ -36,11 +38,15 @@ void load_weights(uint which, uint first_row, uint block, uint blocks) {
         uint row = i % ROWS, vector = i / ROWS, lane = row % RI;
         uint group = min((first_row + row) / RI, last_group);
         uvec4 q = codes_at(matrix[which].codes + ((group * blocks + block) * VECTORS + vector) * RI + lane);
+        uvec2 high = uvec2(0u);
+#if AFFINE
+        uint base = matrix[which].scales + group * row_words(blocks * 32u) * RI + lane;
+        high = HIGH_OF(base, blocks * 32u, block);
+#endif
         [[unroll]] for (uint k = 0u; k < PARTS; k++) {
-            vec4 w = part(q, k);
+            vec4 w = part(q, high, k);
             uint column = (vector * PARTS + k) * 4u;
 #if AFFINE
-            uint base = matrix[which].scales + group * scale_words((blocks * 32u + GROUP - 1u) / GROUP) * RI + lane;
             vec2 scale = SCALE_OF(base, (block * 32u + column) / GROUP, matrix[which].zero);
             w = scale.x * w + scale.y;
 #endif

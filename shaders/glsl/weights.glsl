@@ -6,14 +6,27 @@
 //
 // so that the invocations of a row group, one a row, read neighbouring addresses. FORMAT says what a uvec4 holds, SCALES
 // what the scales' words are. Columns past the matrix are zeros; so are rows of the last row group.
+//
+// Of codes of five and six bits a uvec4 has the lower four, and HIGH words of each block, which follow the row's scales, the
+// rest. Both lie so that four columns' codes come to be the bytes of a word in five operations: the two halves of byte b of
+// word w are columns 8w + b and 8w + 4 + b, and byte b of the high words has columns b, 4 + b, 8 + b … from its lowest bit on.
 
 #define AFFINE4 0
 #define AFFINE8 1
 #define HALF 2
 #define BFLOAT 3
 #define FLOAT 4
+#define AFFINE5 5
+#define AFFINE6 6
 
-#if FORMAT == AFFINE4
+#if FORMAT == AFFINE5
+#define HIGH 1
+#elif FORMAT == AFFINE6
+#define HIGH 2
+#else
+#define HIGH 0
+#endif
+#if FORMAT == AFFINE4 || HIGH > 0
 #define VECTORS 1u
 #elif FORMAT == AFFINE8
 #define VECTORS 2u
@@ -22,14 +35,30 @@
 #else
 #define VECTORS 4u
 #endif
-#define AFFINE (FORMAT <= AFFINE8)
+#define AFFINE (FORMAT <= AFFINE8 || FORMAT >= AFFINE5)
 
 #define PARTS (8u / VECTORS)
 // vec4s of columns in one uvec4
 
+#if FORMAT == AFFINE5
+// The codes of the k-th four columns, a byte each.
+uint code_bytes(uvec4 q, uvec2 high, uint k) {
+    uint bits = k < 4u ? high.x << (4u - k) : high.x >> (k - 4u);
+    return (q[k >> 1] >> 4u * (k & 1u) & 0x0F0F0F0Fu) | (bits & 0x10101010u);
+}
+#elif FORMAT == AFFINE6
+uint code_bytes(uvec4 q, uvec2 high, uint k) {
+    uint word = high[k >> 2], place = k & 3u, bits = place < 2u ? word << (4u - 2u * place) : word >> (2u * place - 4u);
+    return (q[k >> 1] >> 4u * (k & 1u) & 0x0F0F0F0Fu) | (bits & 0x30303030u);
+}
+#endif
+
 // The k-th four columns of a uvec4, codes as whole numbers.
-vec4 part(uvec4 q, uint k) {
-#if FORMAT == AFFINE4
+vec4 part(uvec4 q, uvec2 high, uint k) {
+#if HIGH > 0
+    uint v = code_bytes(q, high, k);
+    return vec4(uvec4(v, v >> 8, v >> 16, v >> 24) & 255u);
+#elif FORMAT == AFFINE4
     uint v = q[k >> 1] >> (16u * (k & 1u));
     return vec4(uvec4(v, v >> 4, v >> 8, v >> 12) & 15u);
 #elif FORMAT == AFFINE8
@@ -47,7 +76,7 @@ vec4 part(uvec4 q, uint k) {
 // The same where codes stay at the place in their word that they have, with the factors that bring them down: what is
 // multiplied with them takes these once for many weights. Each is exact, and none has the sign bit.
 #if FORMAT == AFFINE4
-vec4 part_in_place(uvec4 q, uint k) {
+vec4 part_in_place(uvec4 q, uvec2 high, uint k) {
     uint v = q[k >> 1];
     if ((k & 1u) == 0u) return vec4(ivec4(v & 0xFu, v & 0xF0u, v & 0xF00u, v & 0xF000u));
     return vec4(ivec4(v & 0xF0000u, v & 0xF00000u, v & 0xF000000u, v >> 28));
@@ -55,9 +84,13 @@ vec4 part_in_place(uvec4 q, uint k) {
 vec4 place_factors(uint k) {
     return (k & 1u) == 0u ? vec4(1.0, exp2(-4.0), exp2(-8.0), exp2(-12.0)) : vec4(exp2(-16.0), exp2(-20.0), exp2(-24.0), 1.0);
 }
-#elif FORMAT == AFFINE8
-vec4 part_in_place(uvec4 q, uint k) {
+#elif AFFINE
+vec4 part_in_place(uvec4 q, uvec2 high, uint k) {
+#if HIGH > 0
+    uint v = code_bytes(q, high, k);
+#else
     uint v = q[k];
+#endif
     return vec4(ivec4(v & 0xFFu, v & 0xFF00u, v & 0xFF0000u, v >> 24));
 }
 vec4 place_factors(uint k) {
@@ -71,9 +104,15 @@ vec4 place_factors(uint k) {
 #define FLOAT_SCALES 2u
 #define FLOAT_PAIRS 3u
 
-// Words of scales that each row of `groups` groups has.
-uint scale_words(uint groups) {
+// Words of scales that each row of `columns` columns, whole blocks, has.
+uint scale_words(uint columns) {
+    uint groups = (columns + GROUP - 1u) / GROUP;
     return SCALES == HALF_SCALES ? (groups + 1u) / 2u : (SCALES == FLOAT_PAIRS ? 2u * groups : groups);
+}
+
+// The same with the high bits of its codes.
+uint row_words(uint columns) {
+    return scale_words(columns) + uint(HIGH) * (columns / 32u);
 }
 
 #ifndef SCALE_WORD
@@ -86,6 +125,17 @@ uint scale_words(uint groups) {
      : SCALES == HALF_PAIRS ? unpackHalf2x16(SCALE_WORD((base) + (group) * RI)) \
      : SCALES == FLOAT_SCALES ? without_minimum(uintBitsToFloat(SCALE_WORD((base) + (group) * RI)), zero) \
      : uintBitsToFloat(uvec2(SCALE_WORD((base) + 2u * (group) * RI), SCALE_WORD((base) + (2u * (group) + 1u) * RI))))
+
+// The high bits of a block of codes; `base` is as above.
+#if FORMAT == AFFINE5
+#define HIGH_OF(base, columns, block) uvec2(SCALE_WORD((base) + (scale_words(columns) + (block)) * RI), 0u)
+#elif FORMAT == AFFINE6
+#define HIGH_OF(base, columns, block) \
+    uvec2(SCALE_WORD((base) + (scale_words(columns) + 2u * (block)) * RI), \
+          SCALE_WORD((base) + (scale_words(columns) + 2u * (block) + 1u) * RI))
+#else
+#define HIGH_OF(base, columns, block) uvec2(0u)
+#endif
 
 float half_of(uint word, uint which) {
     return unpackHalf2x16(word >> (16u * which)).x;

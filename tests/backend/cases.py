@@ -155,8 +155,18 @@ ENCODINGS: tuple[Encoding, ...] = (
     Affine(4, 128, DType.F32, 8),
 )
 
+ODD_ENCODINGS: tuple[Encoding, ...] = (
+    Affine(5, 32, DType.F16, 16),
+    Affine(5, 32, DType.F16, None),
+    Affine(5, 16, DType.F32, None),
+    Affine(6, 16, DType.F32, 32),
+    Affine(6, 64, DType.F16, None),
+)
+
 Builder = Callable[[Case], None]
 ALL: dict[str, Builder] = {}
+ODD: dict[str, Builder] = {}
+"""Of weights with codes of five and six bits, for backends that don't widen them."""
 
 
 def build(name: str) -> Case:
@@ -194,9 +204,13 @@ def _linear_bound(x: Array, weight: ArraySource) -> Array:
     return np.asarray(lost) + 1e-30
 
 
+_SIZES = ((1, 1, 41, 384), (2, 4, 8, 128), (3, 4, 7, 256), (7, 8, 130, 128))
 for _encoding in ENCODINGS:
-    for _rows, _bucket, _outputs, _columns in ((1, 1, 41, 384), (2, 4, 8, 128), (3, 4, 7, 256), (7, 8, 130, 128)):
+    for _rows, _bucket, _outputs, _columns in _SIZES:
         _add(f"linear {_encoding} {_rows} rows", _linear(_rows, _bucket, _outputs, _columns, _encoding, _rows != 2))
+for _encoding in ODD_ENCODINGS:
+    for _rows, _bucket, _outputs, _columns in (*_SIZES, (61, 64, 70, 192)):
+        ODD[f"linear {_encoding} {_rows} rows"] = _linear(_rows, _bucket, _outputs, _columns, _encoding, _rows != 2)
 for _rows, _bucket in ((1, 1), (5, 8), (64, 64), (61, 64)):
     _add(f"linear 576 {_rows} rows", _linear(_rows, _bucket, 192, 576, Affine(4, 32, DType.F16, None), False))
 _add("linear of 48 columns", _linear(1, 1, 24, 48, Affine(8, 16, DType.F32, 32), False))
@@ -218,6 +232,8 @@ def _embed(encoding: Encoding) -> Builder:
 
 for _encoding in ENCODINGS:
     _add(f"embed {_encoding}", _embed(_encoding))
+for _encoding in ODD_ENCODINGS:
+    ODD[f"embed {_encoding}"] = _embed(_encoding)
 
 
 def _norm(width: int, groups: int, offset: float, rows: int, fused: bool) -> Builder:

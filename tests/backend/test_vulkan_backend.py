@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
-from pie_edge.backends.vulkan.weights import Matrix
+from pie_edge.backends.vulkan.fuse import fuse
+from pie_edge.backends.vulkan.weights import Matrix, supports
 from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, Unsupported, UsageError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
@@ -169,17 +170,33 @@ def test_an_unknown_op_is_refused_by_name() -> None:
         (Dense(DType.BF16), True),
         (Affine(4, 32, DType.F16, None), True),
         (Affine(8, 128, DType.F32, 128), True),
-        (Affine(5, 32, DType.F16, 16), False),
+        (Affine(5, 32, DType.F16, 16), True),
+        (Affine(6, 16, DType.F32, 32), True),
+        (Affine(3, 32, DType.F16, None), False),
         (Affine(4, 24, DType.F16, None), False),
         (Lookup(32, DType.F16, tuple(float(i) for i in range(16))), False),
     ],
 )
 def test_encodings_are_taken_as_stated(encoding: Encoding, taken: bool) -> None:
+    assert supports(encoding, odd=True) is taken
+
+
+def test_five_and_six_bits_are_taken_where_they_stay_so_narrow() -> None:
     async def test() -> None:
         async with opened() as backend:
-            assert backend.limits.supports(encoding) is taken
+            for bits in (5, 6):
+                assert backend.limits.supports(Affine(bits, 16, DType.F32, 32)) is backend._live.tuning.odd_bits
 
     run(test)
+
+
+def test_matrices_of_one_layout_run_together_beside_one_of_another() -> None:
+    t = Trace("qkv")
+    x = t.state("x", DType.F32, (1, 32))
+    for name, bits in (("q", 5), ("k", 5), ("v", 8)):
+        ops.linear(t, x, t.weight(name, (32, 32), Affine(bits, 32, DType.F16, None)))
+    fused = fuse(t.build(), lambda names: "v" not in names)
+    assert [(op.kind, op.inputs[1:]) for op in fused.ops] == [("linear_group", ("q", "k")), ("linear", ("v",))]
 
 
 def test_keys_and_values_are_halves_unless_the_exact_mode_is_asked_for() -> None:

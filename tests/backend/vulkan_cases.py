@@ -63,6 +63,7 @@ class HalvesMassCase(HalvesCase, MassCase): ...
 _HALVES = tuple(name for name in mass_cases.NAMES if name != "attention width 20")
 NAMES: tuple[str, ...] = (
     *cases.ALL,
+    *cases.ODD,
     *(HALVES + name for name in _HALVES),
     *(OBSERVED + name for name in mass_cases.NAMES),
     *(HALVES + OBSERVED + name for name in _HALVES),
@@ -73,6 +74,11 @@ AWKWARD = (
     "linear affine4g16-f32-z8 3 rows",
     "linear affine8g16-f16-z128 2 rows",
     "linear affine4g64-f16-min 7 rows",
+    "linear affine5g32-f16-z16 1 rows",
+    "linear affine5g16-f32-min 7 rows",
+    "linear affine6g16-f32-z32 2 rows",
+    "linear affine6g64-f16-min 61 rows",
+    "embed affine6g16-f32-z32",
     "linear bf16 7 rows",
     "linear f16 1 rows",
     "linear 576 61 rows",
@@ -114,7 +120,7 @@ def build(name: str) -> Case:
     observed, plain = plain.startswith(OBSERVED), plain.removeprefix(OBSERVED)
     kind = (HalvesMassCase if halves else MassCase) if observed else (HalvesCase if halves else Case)
     case = kind(Trace(name), np.random.default_rng(sum(plain.encode())))
-    cases.ALL[plain](case)
+    (cases.ALL | cases.ODD)[plain](case)
     if isinstance(case, MassCase):
         case.add_layer()
     if halves:
