@@ -8,16 +8,19 @@ drops the prepared pass (a *miss*) and takes the ordinary path. Only time change
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from pie_edge.control.cells import Cell, Taken, known
+from pie_edge.control.cells import Cell, Taken, number_of
 from pie_edge.control.pages import WorkingSet
 from pie_edge.control.queue import Placement, Work
-from pie_edge.control.space import Request
+from pie_edge.control.space import Request, Space
 from pie_edge.sampling import Epilogue
 
 DISTRUST = 16
 """Passes of a context that go unpredicted after a miss; doubled with each further one, up to sixteen times that."""
+
+Make = Callable[[Space, Request, Epilogue | None, Iterable[int]], Work]
+"""Makes the work of a request; the last argument is the outputs, by number, that later passes may take."""
 
 
 class RunAhead:
@@ -30,7 +33,7 @@ class RunAhead:
         self._on_drop = on_drop
         self._prepared: dict[WorkingSet, Work] = {}
 
-    def predict(self, work: Work, room: int, make: Callable[[Request, Epilogue | None], Work]) -> Work | None:
+    def predict(self, work: Work, room: int, make: Make) -> Work | None:
         """The pass after ``work``, which was asked for and is launched; None where there is nothing to go by.
 
         ``room`` is how many tokens its context can hold.
@@ -49,9 +52,8 @@ class RunAhead:
             epilogue=None,
             parameters=work.parameters,
             sources=(token,),
-            kept=tuple((number, cell.type) for number, cell in work.cells.items()),
         )
-        ahead = self._prepared[context] = make(request, work.epilogue)
+        ahead = self._prepared[context] = make(work.space, request, work.epilogue, work.cells)
         ahead.confirmed, ahead.adopted = False, 0
         return ahead
 
@@ -71,6 +73,8 @@ class RunAhead:
         self.hits += 1
         context.misses = 0
         found.confirmed = True
+        if not request.sources:
+            found.tokens, found.sources = request.tokens, ()
         return found
 
     def drop(self, context: WorkingSet) -> None:
@@ -114,10 +118,7 @@ class RunAhead:
 
 def _matches(ahead: Work, request: Request, epilogue: Epilogue | None) -> bool:
     return (
-        epilogue is not None
-        and ahead.epilogue is not None
-        and epilogue.digest == ahead.epilogue.digest
-        and epilogue.returned == ahead.epilogue.returned
+        _alike(epilogue, ahead.epilogue)
         and _asks_for(request, ahead)
         and request.mask is None
         and request.observed is None
@@ -130,12 +131,17 @@ def _matches(ahead: Work, request: Request, epilogue: Epilogue | None) -> bool:
     )
 
 
+def _alike(one: Epilogue | None, other: Epilogue | None) -> bool:
+    """Whether the two compute and give back the same; the same text is the same object."""
+    if one is None or other is None:
+        return False
+    return one is other or (one.digest == other.digest and one.returned == other.returned)
+
+
 def _asks_for(request: Request, ahead: Work) -> bool:
     """Whether the token is the one that the pass before chooses: by its number, or by where it comes from."""
     if len(request.tokens) != 1:
         return False
     (asked,), (own,) = request.tokens, ahead.tokens
-    if asked == own:
-        return True
-    one, other = known(request.tokens), known(ahead.tokens)
-    return one is not None and one == other
+    token = number_of(own)
+    return asked == own if token is None else number_of(asked) == token

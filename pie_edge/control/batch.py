@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pie_edge.control.cells import sources_of
+from pie_edge.control.observation import Observation
 from pie_edge.control.queue import HostTensor
 from pie_edge.control.scheduler import Slice
 from pie_edge.control.space import Space
@@ -15,7 +16,7 @@ CHECKED_EVERY = 16
 """Tokens of a context from one check of its logits to the next."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Readout:
     """A work whose last rows are in the step: its logits are rows ``first … first + count`` of the logits state, and what it
     observes begins at ``masses`` of the step's."""
@@ -83,12 +84,13 @@ class _Arrays:
         readout = None
         if part.last:
             readout = Readout(part, len(self.sample_rows), len(work.rows), self.mass_starts[-1])
-            self._observe(part)
+            if work.observed is not None:
+                self._observe(part, work.observed)
             self.sample_rows += [len(self.token_src) + row - part.first for row in work.rows]
             seed = work.seed
             self.draw_keys += [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF] * len(work.rows)
         places, table = placement.places[rows], part.table
-        bits, fresh = placement.seen(part.end, size), [0] * len(table)
+        bits, fresh = placement.seen(table, part.end, size), [0] * len(table)
         for index, own in part.fresh.items():
             fresh[index] = own
             bits[index] |= own & ~table[index].hidden
@@ -107,11 +109,8 @@ class _Arrays:
         self.page_starts.append(len(self.pages))
         return readout
 
-    def _observe(self, part: Slice) -> None:
+    def _observe(self, part: Slice, observation: Observation) -> None:
         """The rows that a work observes, before its own rows are there."""
-        observation = part.work.observed
-        if observation is None:
-            return
         for row in observation.rows:
             self.mass_rows.append(len(self.token_src) + row - part.first)
             self.mass_starts.append(self.mass_starts[-1] + len(part.table))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 
 from pie_edge.control import pages
 from pie_edge.control.ahead import RunAhead
@@ -73,13 +72,14 @@ class Calls:
         if ahead is not None:
             self._take_up(ahead)
             return ahead
-        work = self._work(space, request, epilogue)
+        work = self._work(space, request, epilogue, _kept(request, epilogue))
         self._admit(work)
         self.queues.push(work)
         self._wake()
         return work
 
-    def _work(self, space: Space, request: Request, epilogue: Epilogue | None) -> Work:
+    def _work(self, space: Space, request: Request, epilogue: Epilogue | None, kept: Iterable[int]) -> Work:
+        """``kept`` are the outputs, by number, that later passes may take."""
         work = Work(
             space=space,
             queue=request.queue,
@@ -97,11 +97,9 @@ class Calls:
             sources=request.sources,
             using=False,
         )
-        if epilogue is not None and request.context is not None:
-            kept = epilogue.embeddable
-            if request.kept:
-                kept = tuple(sorted({*kept, *(number for number, _ in request.kept)}))
-            work.cells = {number: Cell(*epilogue.described(number)) for number in kept}
+        if epilogue is not None:
+            for number in kept:
+                work.cells[number] = Cell(*epilogue.described(number))
         # One that waits for another pass leaves its pages to that one, should they be needed.
         if work.ready:
             self._use(work)
@@ -134,7 +132,7 @@ class Calls:
             self.queues.push(ahead)
         self.predict([ahead])
         if not ahead.flying:
-            self.deliver(ahead, ahead.future.result())
+            self._answer(ahead, ahead.future.result())
 
     def predict(self, works: Sequence[Work]) -> None:
         """Prepare the passes that will follow these, unless they were asked for."""
@@ -142,7 +140,7 @@ class Calls:
             if self.queues.is_followed(work):
                 continue
             room = min(self._context_limit, len(work.placement.entries) * self._pool.page_size)
-            ahead = self.ahead.predict(work, room, partial(self._work, work.space))
+            ahead = self.ahead.predict(work, room, self._work)
             if ahead is not None:
                 self.prepared.append(ahead)
                 self._wake()
@@ -165,12 +163,16 @@ class Calls:
             self.slots.release(cell)
             if cell.pending:
                 cell.set(tensors[number].data.tobytes())
-        if work.epilogue is not None:
+        if work.epilogue is not None and work.epilogue.returned < len(work.epilogue.outputs):
             # What is observed comes after all outputs.
             tensors = tensors[: work.epilogue.returned] + tensors[len(work.epilogue.outputs) :]
-        if not work.confirmed:
+        if work.confirmed:
+            self._answer(work, tensors)
+        else:
             self._keep(work, tensors)
-            return
+
+    def _answer(self, work: Work, tensors: Results) -> None:
+        """Somebody asked for it, and here it is."""
         usage = work.space.usage
         usage.passes += 1
         usage.forwarded_tokens += len(work.tokens) - (work.adopted or 0)
@@ -293,6 +295,15 @@ class Calls:
         if work.using:
             work.using = False
             pages.end_use(self._pool, work.context, work.placement.entries)
+
+
+def _kept(request: Request, epilogue: Epilogue | None) -> Sequence[int]:
+    """The outputs, by number, that later passes may take: those that could be tokens, and those that go into channels."""
+    if epilogue is None or request.context is None:
+        return ()
+    if not request.kept:
+        return epilogue.embeddable
+    return sorted({*epilogue.embeddable, *(number for number, _ in request.kept)})
 
 
 def _refuse(work: Work, error: PieError) -> None:

@@ -74,7 +74,7 @@ class Cell:
                 future.exception()  # a caller that has gone doesn't make asyncio complain
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Taken:
     """A token that is an entry of a cell."""
 
@@ -99,6 +99,11 @@ Token = int | Taken
 def sources_of(tokens: Sequence[Token]) -> list[int]:
     """What a step has for each: the token, or −1 − the slot that it will be in."""
     return [one if isinstance(one, int) else one.source for one in tokens]
+
+
+def number_of(token: Token) -> int | None:
+    """None where it isn't known."""
+    return token if isinstance(token, int) else token.token
 
 
 def known(tokens: Sequence[Token]) -> list[int] | None:

@@ -206,6 +206,8 @@ class Device:
             results: dict[Readout, tuple[HostTensor, ...]] = {}
             for group, pending in tickets:
                 results |= group.split(await self._backend.read(pending))
+            if not broken and not masses:
+                return [results.get(readout, ()) for readout in step.readouts]
             observed = [readout.observed(masses) for readout in step.readouts]
             broken |= {index for index, found in enumerate(observed) if not all(map(_all_finite, found))}
             return [

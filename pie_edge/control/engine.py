@@ -216,8 +216,8 @@ class Engine:
         await self.contents.copy(copies)
         await self.contents.restore(moves)
         self.residency.pressure.recent.append(len(moves))
-        refused = [part.work for part in slices if part not in ready]
-        if refused:
+        if len(ready) < len(slices):
+            refused = [part.work for part in slices if part not in ready]
             made_room = self._make_room(refused, busy=bool(ready or self._flights))
             if not ready:
                 return made_room
@@ -302,9 +302,10 @@ class Engine:
         for part in slices:
             before = self.prefixes.evictions
             try:
-                restored = self.residency.restore(self.residency.parked(part), part.work.space.name)
-                part.work.space.usage.restored_pages += len(restored)
-                moves += restored
+                if parked := self.residency.parked(part):
+                    restored = self.residency.restore(parked, part.work.space.name)
+                    part.work.space.usage.restored_pages += len(restored)
+                    moves += restored
                 copies += self.residency.claim(part)
             except OutOfPages:
                 continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from pie_edge.control.batch import Batch, Readout
 from pie_edge.control.cells import Cell
@@ -20,24 +19,20 @@ NOWHERE = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Group:
-    """Readouts whose epilogues have one digest. ``positions`` and ``draw_keys`` are those of their rows, in order."""
+    """Readouts whose epilogues have one digest. ``rows`` are theirs of the logits state, in order, with their ``positions`` and
+    ``draw_keys``.
+
+    ``kept`` are the outputs, by number, that some of the passes keep for later ones; ``taken`` the parameters that some of them
+    take from the device's pool.
+    """
 
     epilogue: Epilogue
     readouts: tuple[Readout, ...]
-    positions: tuple[int, ...]
-    draw_keys: tuple[int, ...]
-
-    @cached_property
-    def kept(self) -> tuple[int, ...]:
-        """The outputs, by number, that some of the passes keep for later ones."""
-        works = [readout.part.work for readout in self.readouts]
-        return tuple(sorted({number for work in works for number, cell in work.cells.items() if cell.slots}))
-
-    @cached_property
-    def taken(self) -> tuple[int, ...]:
-        """The parameters, by number, that some of the passes take from the device's pool."""
-        given = [readout.part.work.parameters for readout in self.readouts]
-        return tuple(n for n in range(len(self.epilogue.parameters)) if any(_is_there(one[n]) for one in given))
+    rows: Sequence[int]
+    positions: Sequence[int]
+    draw_keys: Sequence[int]
+    kept: tuple[int, ...]
+    taken: tuple[int, ...]
 
     @property
     def capacity(self) -> int:
@@ -52,7 +47,7 @@ class Group:
         rows = self.capacity * self.epilogue.rows
         found = {
             "counts": words([len(self.readouts)], 1),
-            "rows": words([r.first + i for r in self.readouts for i in range(r.count)], rows),
+            "rows": words(self.rows, rows),
             "positions": words(self.positions, rows),
             "draw_keys": words(self.draw_keys, 2 * rows),
         }
@@ -76,13 +71,15 @@ class Group:
 
     def split(self, outputs: Mapping[str, memoryview]) -> dict[Readout, tuple[HostTensor, ...]]:
         """Each readout's part of every output."""
+        computed = [
+            (str(dtype), shape, _product(shape), outputs[f"out{number}"])
+            for number, (dtype, shape) in enumerate(self.epilogue.outputs)
+        ]
         found: dict[Readout, tuple[HostTensor, ...]] = {}
         for index, readout in enumerate(self.readouts):
             tensors = []
-            for number, (dtype, shape) in enumerate(self.epilogue.outputs):
-                size = _product(shape)
-                data = outputs[f"out{number}"][index * size : (index + 1) * size]
-                tensors.append(HostTensor(str(dtype), tuple(shape), data))
+            for dtype, shape, size, data in computed:
+                tensors.append(HostTensor(dtype, shape, data[index * size : (index + 1) * size]))
             found[readout] = tuple(tensors)
         return found
 
@@ -100,9 +97,14 @@ def _group(readouts: Sequence[Readout], step: Batch) -> Group:
     epilogue = readouts[0].part.work.epilogue
     assert epilogue is not None
     rows = [row for readout in readouts for row in range(readout.first, readout.first + readout.count)]
-    positions = tuple(step.inputs.positions[step.inputs.sample_rows[row]] for row in rows)
-    keys = tuple(key for row in rows for key in step.inputs.draw_keys[2 * row : 2 * row + 2])
-    return Group(epilogue, tuple(readouts), positions, keys)
+    inputs = step.inputs
+    positions = [inputs.positions[inputs.sample_rows[row]] for row in rows]
+    keys = [key for row in rows for key in inputs.draw_keys[2 * row : 2 * row + 2]]
+    works = [readout.part.work for readout in readouts]
+    kept = {number for work in works for number, cell in work.cells.items() if cell.slots}
+    numbers = range(len(epilogue.parameters))
+    taken = tuple(number for number in numbers if any(_is_there(work.parameters[number]) for work in works))
+    return Group(epilogue, tuple(readouts), rows, positions, keys, tuple(sorted(kept)), taken)
 
 
 def check_parameters(epilogue: Epilogue, given: Sequence[bytes | Cell], who: str) -> None:
@@ -152,7 +154,7 @@ def _joined(given: Sequence[bytes | Cell], each: int, capacity: int) -> memoryvi
 def words(values: Iterable[int], count: int) -> memoryview:
     """``count`` little-endian u32 words, zeros after the values."""
     filled = array("I", values)
-    filled.extend([0] * (count - len(filled)))
+    filled.frombytes(bytes(filled.itemsize * (count - len(filled))))
     return memoryview(filled).cast("B")
 
 

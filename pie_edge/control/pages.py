@@ -177,9 +177,10 @@ class WorkingSet:
         if not self.plain or start > len(self.history):
             self.plain = False
             return
-        del self.history[start:]
-        del self.keys[start // page_size :]
-        self.indexed = min(self.indexed, len(self.keys))
+        if start < len(self.history):
+            del self.history[start:]
+            del self.keys[start // page_size :]
+            self.indexed = min(self.indexed, len(self.keys))
         self.history += tokens
 
 
@@ -209,7 +210,8 @@ def make_writable(
     wanted = list(writes)
     needing = [(entry, bits) for entry, bits in wanted if entry.page == UNMAPPED or pool.holders(entry.page) > 1]
     copies = []
-    for (entry, bits), page in zip(needing, pool.take(len(needing), who), strict=True):
+    taken = pool.take(len(needing), who) if needing else ()
+    for (entry, bits), page in zip(needing, taken, strict=True):
         # A page that is written whole needs no copy of what it replaces.
         if entry.written & ~bits:
             copies.append(Copy(entry.page, page))

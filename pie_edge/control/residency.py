@@ -78,7 +78,7 @@ class Residency:
 
     def admitted(self, works: Sequence[Work]) -> list[Work]:
         """Those that may run: while the system thrashes, not the first passes of inferlets, unless there is nothing else."""
-        if sum(self.pressure.recent) < self.pool.total:
+        if not self.pressure.restored or sum(self.pressure.recent) < self.pool.total:
             return list(works)
         return [work for work in works if work.space.usage.passes] or list(works)
 

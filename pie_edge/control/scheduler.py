@@ -6,10 +6,10 @@ else's prompt, and a prompt alone gets the whole step.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pie_edge.control.pages import Entry
+from pie_edge.control.pages import Entry, WorkingSet
 from pie_edge.control.queue import Work
 
 
@@ -29,9 +29,9 @@ class Budget:
     decoding: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Slice:
-    """``count`` rows of a work from ``first``; ``last`` when nothing of it remains after; ``end`` is the place after them.
+    """``count`` rows of a work from ``first``; ``end`` is the place after them, ``last`` whether nothing of it remains after.
 
     ``table`` is the entries they read, ``fresh`` the bits they write in each, by its index.
     """
@@ -40,12 +40,9 @@ class Slice:
     first: int
     count: int
     end: int
+    last: bool
     table: tuple[Entry, ...]
     fresh: Mapping[int, int]
-
-    @property
-    def last(self) -> bool:
-        return self.first + self.count == len(self.work.tokens)
 
     @property
     def writes(self) -> list[tuple[Entry, int]]:
@@ -83,8 +80,9 @@ class _Step:
         self.sampled, self.entries = budget.sampled, budget.entries
         self.picked: list[Slice] = []
         self._page_size = page_size
-        self._read: set[Hashable] = set()
-        self._written: set[Hashable] = set()
+        self._contexts: set[WorkingSet] = set()
+        self._read: set[Entry] = set()
+        self._written: set[Entry] = set()
 
     def try_to_add(self, work: Work, count: int) -> int:
         """The next ``count`` rows of a work, if the step holds them. How many were added."""
@@ -92,7 +90,7 @@ class _Step:
             return 0
         placement, end = work.placement, work.end(count)
         table, fresh = placement.table(end, self._page_size), placement.fresh(work.done, count, self._page_size)
-        part = Slice(work, work.done, count, end, table, fresh)
+        part = Slice(work, work.done, count, end, count == work.remaining, table, fresh)
         outs = len(work.rows) if part.last else 0
         if outs > self.sampled or len(table) > self.entries or not self._separate(part):
             return 0
@@ -104,12 +102,15 @@ class _Step:
     def _separate(self, part: Slice) -> bool:
         """Whether it touches nothing that another slice of the step writes, nor the other way round; then note what it does."""
         context = part.work.context
-        # A context's entries are its own, so it stands for all of them.
-        read: Iterable[Hashable] = part.table if context is None else (context,)
-        written = {part.table[index] for index in part.fresh} if context is None else {context}
-        if not written.isdisjoint(self._read) or not self._written.isdisjoint(read):
+        if context is not None:
+            # A context's entries are its own, so it stands for all of them.
+            others = context not in self._contexts
+            self._contexts.add(context)
+            return others
+        written = {part.table[index] for index in part.fresh}
+        if not written.isdisjoint(self._read) or not self._written.isdisjoint(part.table):
             return False
-        self._read.update(read)
+        self._read.update(part.table)
         self._written |= written
         return True
 

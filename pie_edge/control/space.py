@@ -48,7 +48,7 @@ class Usage:
 _COUNTS = [member.name for member in fields(Usage) if not member.name.endswith("_result")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """A checked pass, as the engine takes it. ``sources`` are the cells of its tokens and parameters; ``kept`` are outputs that
     later passes may take, by number and with the type that they must have."""
