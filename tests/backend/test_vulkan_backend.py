@@ -24,7 +24,7 @@ from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.trace import Trace
 from tests.backend import cases
 from tests.backend.device import assert_close, fetch, put, run_case
-from tests.support.vulkan import lose_device
+from tests.support.vulkan import OUT_OF_MEMORY, lose_device
 
 
 @asynccontextmanager
@@ -273,6 +273,23 @@ def test_a_lost_device_fails_what_ran_and_serves_what_comes_next(monkeypatch: py
             (value,) = case.results
             found = np.frombuffer(outputs[value.name], np.float32).reshape(value.shape)
             assert_close(found, case.expected()[value.name], case)
+
+    run(test)
+
+
+def test_a_submit_that_fails_for_want_of_memory_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        async with opened() as backend:
+            case = cases.build("store of a linear")
+            buffers: dict[str, Any] = {name: await put(backend, array) for name, array in case.states.items()}
+            for value in case.program.by_role(Role.WEIGHT):
+                buffers[value.name] = await backend.load(value, case.sources[value.name])
+            executable = await backend.compile(case.program, buffers)
+            with lose_device(monkeypatch, OUT_OF_MEMORY):
+                for ticket in (backend.run(executable, {"step": case.block}), backend.download([(buffers["x"], 0, 4)])):
+                    with pytest.raises(DeviceLost, match="memory|lost"):
+                        await backend.read(ticket)
+            await backend.read(backend.run(executable, {"step": case.block}))
 
     run(test)
 

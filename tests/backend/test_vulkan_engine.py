@@ -29,6 +29,7 @@ from tests.backend.test_handles import autoregress
 from tests.backend.test_observation import LONG, close, masses, observe
 from tests.backend.test_run_ahead import settled, slots_free, wander
 from tests.support.tiny import ARGMAX
+from tests.support.vulkan import counted_submits
 
 
 async def opened() -> VulkanBackend:
@@ -51,6 +52,21 @@ def test_generation_alone_and_together() -> None:
             assert alone == together == [expected(prompt, 6) for prompt in PROMPTS]
             assert engine.calls.ahead.hits
             assert engine.prefixes
+
+    on_vulkan(test)
+
+
+def test_a_step_is_one_submit_of_its_model_pass_and_its_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(backend: VulkanBackend) -> None:
+        async with engine_on(backend) as engine:
+            space = engine.open_space("one", 0)
+            context = space.create_working_set(16)
+            token = await next_token(space, context, [7, 8, 9], 0)
+            with counted_submits(monkeypatch) as submits:
+                for place in range(3, 11):
+                    token = await next_token(space, context, [token], place)
+            assert len(submits) >= 8
+            assert set(submits) == {2}
 
     on_vulkan(test)
 

@@ -14,22 +14,27 @@ from pie_edge.backends.vulkan import timeline
 DEVICE_LOST = -4
 
 
-class LosingLibrary:
-    """The loader, whose queue is gone: submits and waits fail as they do after a GPU's hang."""
+OUT_OF_MEMORY = -2
 
-    def __init__(self, real: Any) -> None:
+
+class LosingLibrary:
+    """The loader, whose queue is gone: submits and waits fail as after a GPU's hang. Out of memory, only submits do."""
+
+    def __init__(self, real: Any, status: int) -> None:
         self._real = real
+        self._status = status
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("vkQueueSubmit", "vkGetSemaphoreCounterValue", "vkWaitSemaphores"):
-            return lambda *arguments: DEVICE_LOST
+        looks = ("vkGetSemaphoreCounterValue", "vkWaitSemaphores") if self._status == DEVICE_LOST else ()
+        if name in ("vkQueueSubmit", *looks):
+            return lambda *arguments: self._status
         return getattr(self._real, name)
 
 
 @contextmanager
-def lose_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def lose_device(monkeypatch: pytest.MonkeyPatch, status: int = DEVICE_LOST) -> Iterator[None]:
     """Within it the first device that is used is lost; the one that is opened instead works."""
-    real, lost = timeline.lib, LosingLibrary(timeline.lib)
+    real, lost = timeline.lib, LosingLibrary(timeline.lib, status)
     first = timeline.Timeline.__init__
 
     def opened_again(self: timeline.Timeline, gpu: Any) -> None:
@@ -43,6 +48,25 @@ def lose_device(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     finally:
         monkeypatch.setattr(timeline, "lib", real)
         monkeypatch.setattr(timeline.Timeline, "__init__", first)
+
+
+@contextmanager
+def counted_submits(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many command buffers each submit within it takes."""
+    found: list[int] = []
+    real = timeline.lib
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def vkQueueSubmit(self, queue: Any, count: int, submits: Any, fence: Any) -> int:  # noqa: N802
+            found.append(int(submits.commandBufferCount))
+            return int(real.vkQueueSubmit(queue, count, submits, fence))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(timeline, "lib", Counting())
+        yield found
 
 
 LAYER = "VK_LAYER_KHRONOS_validation"
