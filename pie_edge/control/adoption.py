@@ -51,7 +51,7 @@ class Adoption:
     def _shareable(self, work: Work) -> bool:
         """Whether the work's next page may be another's: it comes to its begin, its tokens fill it, and none is read out."""
         size, first, context = self._pool.page_size, work.done, work.context
-        if context is None or work.flying or first + size > self._limit(work):
+        if context is None or work.flying or first + size >= len(work.tokens) or first + size > self._limit(work):
             return False
         start = work.placement.places[first]
         entry = work.placement.entries[start // size]

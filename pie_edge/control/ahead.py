@@ -74,6 +74,7 @@ class RunAhead:
         context.misses = 0
         found.confirmed = True
         if not request.sources:
+            # Given by its number: from now on there is nothing to wait for, nor to look up.
             found.tokens, found.sources = request.tokens, ()
         return found
 

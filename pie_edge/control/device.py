@@ -94,7 +94,7 @@ def _mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Flight:
     """A step on the device."""
 
@@ -257,12 +257,13 @@ class Device:
         await self._backend.close()
 
     async def _model(self, bucket: Bucket) -> tuple[StepLayout, Executable]:
-        if bucket not in self._models:
+        found = self._models.get(bucket)
+        if found is None:
             program = self._family.trace(self._spec, bucket, self.cache, self._encodings)
             if bucket.observed:
                 program = observe.observe(program, bucket)
-            self._models[bucket] = StepLayout(bucket), await self._compile(program)
-        return self._models[bucket]
+            found = self._models[bucket] = StepLayout(bucket), await self._compile(program)
+        return found
 
     async def _compile(self, program: Program) -> Executable:
         return await self._backend.compile(expand(program, self._backend.limits.kinds), self._buffers)
@@ -291,10 +292,11 @@ class Device:
     async def _epilogue(self, group: Group) -> Executable:
         pool = Pool(self.cache.token_slots, group.kept, group.taken)
         key = group.epilogue.digest, group.capacity, pool
-        if key not in self._epilogues:
+        found = self._epilogues.get(key)
+        if found is None:
             program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, pool)
-            self._epilogues[key] = await self._backend.compile(program, self._buffers)
-        return self._epilogues[key]
+            found = self._epilogues[key] = await self._backend.compile(program, self._buffers)
+        return found
 
 
 def _all_finite(masses: HostTensor) -> bool:

@@ -40,15 +40,16 @@ class Dispatch:
             foreseen = calls.foreseen | {work.context for work in waiting if work.context is not None}
             if all(_has_others_in(running, work, foreseen) for work in waiting):
                 return None
-        asking = {work.space for work in calls.everything()}
+        everything = calls.everything()
+        asking = {work.space for work in everything}
         held = self.pace.hold(waiting, len(asking), alive, now)
-        return max(held, self._companions_due(waiting, calls, now), 0.0)
+        return max(held, self._companions_due(waiting, everything, now), 0.0)
 
-    def _companions_due(self, waiting: Sequence[Work], calls: Calls, now: float) -> float:
+    def _companions_due(self, waiting: Sequence[Work], everything: Sequence[Work], now: float) -> float:
         """Seconds to wait for the contexts that were just answered, if all that waits is of inferlets that have such."""
         if now >= self._until:
             return 0.0
-        asking = {work.context for work in calls.everything()}
+        asking = {work.context for work in everything}
         due = {space for space, context in self._answered if context not in asking and not space.closed}
         return self._until - now if due and all(work.space in due for work in waiting) else 0.0
 

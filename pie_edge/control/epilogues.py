@@ -17,7 +17,7 @@ NOWHERE = 0xFFFFFFFF
 """A slot past the end of the device's pool."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Group:
     """Readouts whose epilogues have one digest. ``rows`` are theirs of the logits state, in order, with their ``positions`` and
     ``draw_keys``.
@@ -65,9 +65,10 @@ class Group:
 
     def _slots(self, cells: Sequence[object], size: int) -> memoryview:
         """Where the entries of each pass's cell are in the pool; past its end for what is no cell that is there."""
-        nowhere = (NOWHERE,) * size
-        slots = (cell.slots if isinstance(cell, Cell) and cell.slots else nowhere for cell in cells)
-        return words((slot for one in slots for slot in one), self.capacity * size)
+        slots: list[int] = []
+        for cell in cells:
+            slots += cell.slots if isinstance(cell, Cell) and cell.slots else (NOWHERE,) * size
+        return words(slots, self.capacity * size)
 
     def split(self, outputs: Mapping[str, memoryview]) -> dict[Readout, tuple[HostTensor, ...]]:
         """Each readout's part of every output."""
@@ -154,7 +155,8 @@ def _joined(given: Sequence[bytes | Cell], each: int, capacity: int) -> memoryvi
 def words(values: Iterable[int], count: int) -> memoryview:
     """``count`` little-endian u32 words, zeros after the values."""
     filled = array("I", values)
-    filled.frombytes(bytes(filled.itemsize * (count - len(filled))))
+    if len(filled) < count:
+        filled.frombytes(bytes(filled.itemsize * (count - len(filled))))
     return memoryview(filled).cast("B")
 
 

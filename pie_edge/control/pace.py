@@ -25,7 +25,7 @@ RECENT = 4
 SMALLEST_CHUNK = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Launched:
     rows: int
     singles: int

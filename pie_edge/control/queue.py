@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pie_edge.control.cells import Cell, Token, known_part
 from pie_edge.control.observation import Observation
-from pie_edge.control.pages import Entry, WorkingSet, span_bits
+from pie_edge.control.pages import Entry, WorkingSet
 from pie_edge.sampling import Epilogue
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Placement:
         if self.reach is not None:
             return [entry.written & ~entry.hidden & reach for entry, reach in zip(table, self.reach, strict=True)]
         bits = [entry.written & ~entry.hidden for entry in table]
-        bits[-1] &= span_bits(len(table) - 1, 0, end, page_size)
+        bits[-1] &= (1 << end - (len(table) - 1) * page_size) - 1
         return bits
 
 
