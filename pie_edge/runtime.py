@@ -39,11 +39,13 @@ def _silent(done: int, total: int, what: str) -> None: ...
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What an inferlet gave. ``timings`` are seconds, but ``tokens_per_second``: rows read out after the first one."""
+    """What an inferlet gave. ``timings`` are seconds, but ``tokens_per_second``: rows read out after the first one.
+    ``swap_rate`` is how many parked pages came back to the device per step, of whatever inferlets, in the last 64 steps."""
 
     result: Any
     usage: dict[str, Any]
     timings: dict[str, float]
+    swap_rate: float = 0.0
 
 
 class Runtime:
@@ -77,7 +79,7 @@ class Runtime:
         counts: dict[str, Any] = _counts(usage)
         if outcome.children.passes:
             counts["children"] = _counts(outcome.children)
-        return RunResult(outcome.result, counts, timings)
+        return RunResult(outcome.result, counts, timings, self.engine.residency.pressure.rate)
 
     async def close(self) -> None:
         await self.host.close()

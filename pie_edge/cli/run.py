@@ -170,6 +170,7 @@ def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -
         "result": outcome.result,
         "text": text,
         "tokens": outcome.usage,
+        "swap_rate": outcome.swap_rate,
         "timings": {name: round(seconds, 6) for name, seconds in outcome.timings.items()},
         "model": request.settings.model,
         "backend": choice.backend,

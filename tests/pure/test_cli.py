@@ -56,7 +56,9 @@ class PlayedRuntime:
         if self.failure is not None:
             raise self.failure
         usage = {"forwarded": 5, "sampled": 3, "passes": 3}
-        return SimpleNamespace(result=self.result, usage=usage, timings={"load": 0.5, "time_to_first_token": 0.1})
+        return SimpleNamespace(
+            result=self.result, usage=usage, timings={"load": 0.5, "time_to_first_token": 0.1}, swap_rate=0.0
+        )
 
     async def close(self) -> None:
         self.closed = True

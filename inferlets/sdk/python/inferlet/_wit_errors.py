@@ -8,6 +8,7 @@ from typing import Any
 from componentize_py_types import Err
 from wit_world.imports import types
 
+from inferlet._guard import guarded
 from inferlet.errors import PieError, from_code
 
 
@@ -16,11 +17,12 @@ def error(value: types.Error) -> PieError:
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``function``, raising what it fails with."""
+    """``function``, with its arguments checked, raising what it fails with."""
+    safe = guarded(function)
 
     def call(*arguments: Any) -> Any:
         try:
-            return function(*arguments)
+            return safe(*arguments)
         except Err as failure:
             raise error(failure.value) from None
 

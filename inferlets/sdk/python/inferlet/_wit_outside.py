@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from wit_world.imports import children, messaging, snapshots, store
 
+from inferlet import _check
+from inferlet._guard import record
 from inferlet._wit_errors import checked
 
 _PROGRAMS = {"text": children.Program_Text, "path": children.Program_Path}
@@ -49,5 +51,5 @@ class Outside:
         memory: int | None,
         detached: bool,
     ) -> _Child:
-        options = children.Options(name, seed, time, memory, detached)
-        return _Child(checked(children.Child.launch)(_PROGRAMS[kind](program), input, options))
+        options = record(children.Options, name, seed, time, memory, detached)
+        return _Child(checked(children.Child.launch)(_PROGRAMS[kind](_check.text(program, "launch")), input, options))

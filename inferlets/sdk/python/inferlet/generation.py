@@ -58,8 +58,10 @@ class Generation(AsyncIterator[str]):
         self, transcript: Transcript, sampler: Sampler, ending: Ending, logprobs: int | None, *, begins: bool = False
     ) -> None:
         """``begins``: the text begins here, so a tokenizer that puts a space before texts doesn't show it."""
-        if ending.max_tokens is not None and ending.max_tokens < 0:
-            raise UsageError(f"max_tokens is {ending.max_tokens}; give 0 or more, or None for no limit")
+        if ending.max_tokens is not None and (type(ending.max_tokens) is not int or ending.max_tokens < 0):
+            raise UsageError(
+                f"max_tokens is {ending.max_tokens!r}; give a whole number from 0 up, or None for no limit"
+            )
         strings = [ending.stop] if isinstance(ending.stop, str) else list(ending.stop)
         own = chat.stop_tokens() if ending.stop_tokens is None else ending.stop_tokens
         self.tokens: list[int] = []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferlet import _loop
+from inferlet import _check, _guard, _loop
 from inferlet._host import Fetch
 from inferlet._host import Response as _Answer
 from inferlet.errors import HttpError, UsageError
@@ -69,7 +69,12 @@ async def request(
 
     Raises HttpDenied for a host that isn't allowed, HttpError if no answer comes, UsageError for what can't be asked.
     """
-    given = [(str(name), str(value)) for name, value in (headers or {}).items()]
+    given = [
+        (_check.text(str(name), "http"), _check.text(str(value), "http")) for name, value in (headers or {}).items()
+    ]
+    method, url = _check.text(method, "http: method"), _check.text(url, "http: url")
+    if type(redirects) is not int or not 0 <= redirects < 2**32:
+        raise UsageError(f"{redirects!r} redirects were given; it must be 0 or more")
     if json is not None:
         if body:
             raise UsageError("a request has one body; give json or body")
@@ -78,9 +83,7 @@ async def request(
             given.append(("Content-Type", "application/json"))
     if timeout is not None and not 0 < timeout < _MOST_SECONDS:
         raise UsageError(f"a timeout of {timeout} seconds was given; it must be above 0")
-    if not 0 <= redirects < 2**32:
-        raise UsageError(f"{redirects} redirects were given; it must be 0 or more")
-    data = body.encode() if isinstance(body, str) else bytes(body)
+    data = _check.text(body, "http: body").encode() if isinstance(body, str) else _guard.data(body, "http: body")
     nanoseconds = None if timeout is None else int(timeout * 1e9)
     answer: _Answer = await _loop.current().submit_alone(
         Fetch(method.upper(), url, given, data, nanoseconds, redirects)

@@ -71,6 +71,10 @@ class Sampler:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_k", "top_p", "min_p", "typical", "repetition", "presence", "frequency"):
+            value = getattr(self, name)
+            kinds = (int,) if name == "top_k" else (int, float)
+            _check(name, value, type(value) in kinds, "a whole number" if name == "top_k" else "a number")
         _check("temperature", self.temperature, 0 <= self.temperature < 1e6, "0 (the likeliest token) or more")
         _check("top_k", self.top_k, 0 <= self.top_k < 2**31, "0 (off) or how many tokens to keep")
         _check("top_p", self.top_p, 0 < self.top_p <= 1, "a probability above 0; 1 is off")
@@ -116,7 +120,7 @@ class Sampler:
 
 def _check(name: str, value: float, good: bool, wanted: str) -> None:
     if not good:
-        raise UsageError(f"{name} is {value}; give {wanted}")
+        raise UsageError(f"{name} is {value!r}; give {wanted}")
 
 
 GREEDY = Sampler(temperature=0.0)

@@ -11,17 +11,20 @@ from inferlet import _check, _loop
 from inferlet._host import ChannelHandle, ChannelValue, Tensor, host
 from inferlet.errors import EpilogueError, UsageError
 from inferlet.eta import tensor as tensors
+from inferlet.eta.output import kept
 from inferlet.eta.trace import session
 
 
 class _Value:
     """What a channel will have given."""
 
-    def __init__(self, answer: asyncio.Future[list[Tensor]]) -> None:
+    def __init__(self, answer: asyncio.Future[list[Tensor]], channel: Channel) -> None:
         self._answer = answer
+        # A channel that nobody refers to is closed, and its values with it.
+        self._channel = channel
 
     def __await__(self) -> Generator[Any, None, Any]:
-        found = yield from self._answer.__await__()
+        found = yield from kept(self._answer).__await__()
         return found[0].nested()
 
 
@@ -120,7 +123,7 @@ class Channel:
     def _next(self, kind: str) -> Any:
         tracing = session()
         if tracing is None:
-            return _Value(self._ask(stays=kind == "read"))
+            return _Value(self._ask(stays=kind == "read"), self)
         taken = tensors.apply("param", dtype=self.dtype.value, shape=list(self.shape))
         taken.node.parameter = (tensors.CASES[self.dtype], [])
         tracing.takes.append((taken.node, (kind, self.id, 0)))

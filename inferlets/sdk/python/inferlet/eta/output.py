@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from inferlet._loop import Loop
 
 
+def kept(answer: asyncio.Future[Any]) -> asyncio.Future[Any]:
+    """Whoever is cancelled while waiting for an answer, as by ``wait_for``, leaves it to the next one who asks."""
+    return answer if answer.done() else asyncio.shield(answer)
+
+
 class Submitted:
     """A pass on its way, as its outputs know it: nothing at first."""
 
@@ -37,7 +42,7 @@ class Observation:
         self._run = run
 
     def __await__(self) -> Generator[Any, None, Any]:
-        tensors = yield from self._run.awaited("observation").__await__()
+        tensors = yield from kept(self._run.awaited("observation")).__await__()
         # It comes after what the epilogue returned.
         return tensors[-1].nested()
 
@@ -56,7 +61,7 @@ class Output:
 
     def __await__(self) -> Generator[Any, None, Any]:
         answer = self.check_submitted()
-        tensors = yield from answer.__await__()
+        tensors = yield from kept(answer).__await__()
         if self._number is not None:
             return tensors[self._number].nested()
         # What is observed comes after them.

@@ -18,6 +18,12 @@ class Geometry:
     start: int
     end: int
 
+    def __post_init__(self) -> None:
+        if type(self.start) is not int or type(self.end) is not int or not 0 <= self.start <= self.end < 2**32:
+            raise InvalidHandle(
+                f"a geometry goes from {self.start!r} to {self.end!r}; give whole numbers from 0 up, the first one smaller"
+            )
+
 
 class WorkingSet:
     """The KV pages of one context, with room for ``tokens`` tokens. Random numbers over it derive from ``seed``, by default
