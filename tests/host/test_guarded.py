@@ -29,6 +29,8 @@ WRONG = {
         "await http.post('http://x/', body=bytes(20 << 20))",
         "ResourceError: http: body has 20,971,520 bytes",
     ),
+    "text in a channel": ("Channel((), 'f32').put('5')", "EpilogueError: main.py:"),
+    "a channel of text": ("Channel.from_('x')", "EpilogueError: main.py:"),
     "many tokens": ("model.decode([5] * 4_000_000)", "ResourceError: decode: tokens has 4,000,000 entries"),
     "many pushed tokens": ("tokenizer.Decoder().push([5] * 3_000_000)", "ResourceError: push: tokens"),
     "many places": ("WorkingSet(16).hide(0, [True] * 3_000_000)", "ResourceError: hide: hidden has 3,000,000"),

@@ -55,9 +55,9 @@ class Chooser:
     """
 
     def __init__(self, sampler: Sampler, logprobs: int | None = None) -> None:
-        if logprobs is not None and not 0 <= logprobs <= _MOST_ALTERNATIVES:
+        if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= _MOST_ALTERNATIVES):
             raise UsageError(
-                f"logprobs is {logprobs}; give 0 (of the token alone) to {_MOST_ALTERNATIVES} alternatives"
+                f"logprobs is {logprobs!r}; give 0 (of the token alone) to {_MOST_ALTERNATIVES} alternatives"
             )
         self._sampler = sampler
         self._logprobs = None if logprobs is None else min(logprobs, model.vocabulary_size())

@@ -55,8 +55,8 @@ async def entropy(transcript: Transcript) -> float:
 
 
 async def likeliest(transcript: Transcript, count: int) -> list[tuple[int, float]]:
-    if count < 1:
-        raise UsageError(f"the {count} likeliest tokens were asked for; ask for 1 or more")
+    if type(count) is not int or count < 1:
+        raise UsageError(f"the {count!r} likeliest tokens were asked for; ask for 1 or more")
     values, ids = await transcript.forward(_top(min(count, model.vocabulary_size())).with_values({}))
     return list(zip(ids, values, strict=True))
 

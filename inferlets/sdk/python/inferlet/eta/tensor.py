@@ -238,6 +238,10 @@ def flattened(value: Any) -> tuple[tuple[int, ...], Sequence[float]]:
         return (), (value,)
     if isinstance(value, array | bytes | bytearray | memoryview):
         return (len(value),), value
+    if not isinstance(value, list | tuple | range):
+        raise EpilogueError(
+            f"{author_line()}: a value is {value!r:.60}, of type {type(value).__name__}; give a number or a list of them"
+        )
     rows = [flattened(row) for row in value]
     shapes = {shape for shape, _ in rows}
     if len(shapes) != 1:
