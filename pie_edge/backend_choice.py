@@ -73,6 +73,8 @@ def choose(backend: str = "auto", device: str = "") -> Choice:
 
     Raises BackendUnavailable: a backend asked for by name is never replaced by another.
     """
+    if backend not in ("auto", *BACKENDS):
+        raise BackendUnavailable(f"there is no backend {backend!r}; there are auto, {', '.join(BACKENDS)}")
     if backend != "auto":
         found = probe(backend)
         name = _device(backend, found, device)

@@ -1,5 +1,5 @@
 """What is found out about a device once and kept on disk, by device, driver and kernels: that they compute right, and the best
-variants. Anything that can't be read is found out again."""
+variants. Anything that can't be read, or that somebody has changed, is found out again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Record:
         if self._path is not None:
             with suppress(OSError, ValueError):
                 found = json.loads(self._path.read_text(encoding="utf-8"))
-                return found if isinstance(found, dict) else None
+                if isinstance(found, dict) and found.pop("digest", "") == _digest(found):
+                    return found
         return None
 
     def write(self, document: dict[str, Any]) -> None:
@@ -46,8 +47,13 @@ class Record:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             descriptor, name = tempfile.mkstemp(dir=self._path.parent)
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(document, file)
+                json.dump(document | {"digest": _digest(document)}, file)
             Path(name).replace(self._path)
+
+
+def _digest(document: dict[str, Any]) -> str:
+    """A number that was damaged makes no kernel of another shape."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 class Passed:

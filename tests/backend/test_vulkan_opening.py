@@ -190,7 +190,11 @@ def test_a_broken_record_of_tuning_is_measured_anew(tmp_path: Path) -> None:
     gpu = open_gpu()
     tune.remember(gpu.facts, tmp_path, default_tuning(gpu.facts))
     (record,) = tmp_path.glob("*.tuning")
-    for text in ("", "[]", '{"linear": 3}', '{"interleaved": 8}'):
+    kept = record.read_text(encoding="utf-8")
+    assert tune.remembered(gpu.facts, tmp_path) == default_tuning(gpu.facts)
+    changed = kept.replace('"split": 512', '"split": 99')
+    assert changed != kept
+    for text in ("", "[]", '{"linear": 3}', '{"interleaved": 8}', changed):
         record.write_text(text, encoding="utf-8")
         assert tune.remembered(gpu.facts, tmp_path) is None
     gpu.close()

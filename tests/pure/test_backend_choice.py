@@ -124,6 +124,11 @@ def test_auto_with_a_device_takes_the_backend_that_has_it(machine: Machine) -> N
         choose("auto", "M4")
 
 
+def test_a_backend_that_there_is_not_is_refused_with_the_list() -> None:
+    with pytest.raises(BackendUnavailable, match="no backend 'vulcan'; there are auto, cuda, metal, vulkan, wgpu, cpu"):
+        choose("vulcan")
+
+
 def test_a_named_backend_is_never_replaced_by_another(machine: Machine) -> None:
     machine()
     with pytest.raises(BackendUnavailable, match="cuda was asked for, but no driver; install one"):

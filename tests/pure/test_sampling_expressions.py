@@ -62,6 +62,15 @@ def test_a_function_of_special_values_is_what_numpy_says(name: str) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-37)
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_a_division_by_a_constant_zero_is_never_left_to_a_compiler(zero: float) -> None:
+    builder = Builder()
+    made = elementwise.EXPRESSIONS["div"](builder.make("x", F32), builder.constant(F32, zero))
+    assert made.op != "div"
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(evaluate(made, x=SPECIAL), SPECIAL / np.float32(zero))
+
+
 def test_a_power_is_what_numpy_says_for_all_pairs_of_special_values() -> None:
     x, y = (grid.reshape(-1) for grid in np.meshgrid(SPECIAL, SPECIAL[:13]))
     builder = Builder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from pie_edge.sampling.dialects import functions
@@ -30,6 +31,13 @@ def _magnitude(x: Scalar) -> Scalar:
     """|x| as u32: it holds that of the least i32 as well."""
     word = x.bits(U32)
     return (x < 0).where(-word, word)
+
+
+def _divided(x: Scalar, y: Scalar) -> Scalar:
+    """A compiler may make anything of a division by a constant zero, and llvmpipe does; infinity times x is what it means."""
+    if y.op == "constant" and y.datum == 0:
+        return x * x.builder.constant(F32, math.copysign(math.inf, y.datum))
+    return x / y
 
 
 def _quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
@@ -76,7 +84,7 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
-    "div": lambda x, y: x / y,
+    "div": _divided,
     "floordiv": lambda x, y: _quotient(x, y)[0],
     "mod": lambda x, y: _quotient(x, y)[1],
     "pow": functions.power,
