@@ -1,4 +1,4 @@
-"""The control layer on the Vulkan backend: shared, copied, parked and foreseen pages hold on the device what they should."""
+"""The control layer on the Vulkan backend."""
 
 from __future__ import annotations
 
@@ -10,25 +10,11 @@ import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
+from pie_edge.backend import Backend
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-from pie_edge.control.engine import Engine
-from pie_edge.control.queue import ForwardCall
-from pie_edge.control.space import Space
-from tests.backend.test_engine import (
-    PAGE_BYTES,
-    PROMPTS,
-    DictSpill,
-    engine_on,
-    expected,
-    greedy,
-    next_token,
-    nothing_held,
-    run,
-)
-from tests.backend.test_handles import autoregress
+from tests.backend.engine_on_device import EngineOnDevice
+from tests.backend.test_engine import engine_on, expected, next_token, run
 from tests.backend.test_observation import LONG, close, masses, observe
-from tests.backend.test_run_ahead import settled, slots_free, wander
-from tests.support.tiny import ARGMAX
 from tests.support.vulkan import counted_submits
 
 
@@ -37,23 +23,16 @@ async def opened() -> VulkanBackend:
     return VulkanBackend(options, await asyncio.to_thread(Live, options))
 
 
+class TestEngineOnVulkan(EngineOnDevice):
+    async def opened(self) -> Backend:
+        return await opened()
+
+
 def on_vulkan(test: Callable[[VulkanBackend], Coroutine[Any, Any, None]]) -> None:
     async def body() -> None:
         await test(await opened())
 
     run(body)
-
-
-def test_generation_alone_and_together() -> None:
-    async def test(backend: VulkanBackend) -> None:
-        async with engine_on(backend) as engine:
-            alone = [await greedy(engine.open_space("a", 0), prompt, 6) for prompt in PROMPTS]
-            together = await asyncio.gather(*(greedy(engine.open_space("b", 0), prompt, 6) for prompt in PROMPTS))
-            assert alone == together == [expected(prompt, 6) for prompt in PROMPTS]
-            assert engine.calls.ahead.hits
-            assert engine.prefixes
-
-    on_vulkan(test)
 
 
 def test_a_step_is_one_submit_of_its_model_pass_and_its_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,85 +48,6 @@ def test_a_step_is_one_submit_of_its_model_pass_and_its_epilogue(monkeypatch: py
             assert set(submits) == {2}
 
     on_vulkan(test)
-
-
-def test_a_fork_copies_what_it_writes() -> None:
-    async def test(backend: VulkanBackend) -> None:
-        async with engine_on(backend) as engine:
-            space = engine.open_space("fork", 0)
-            context = space.create_working_set(64)
-            await next_token(space, context, [7, 8, 9, 10, 11], 0)
-            branch = space.fork(context)
-            assert [await next_token(space, context, [1, 2], 5)] == expected([7, 8, 9, 10, 11, 1, 2], 1)
-            assert [await next_token(space, branch, [3], 5)] == expected([7, 8, 9, 10, 11, 3], 1)
-
-    on_vulkan(test)
-
-
-@pytest.mark.parametrize("park_memory", [1 << 20, 0], ids=["host", "disk"])
-def test_parked_contexts_come_back(park_memory: int) -> None:
-    async def test(backend: VulkanBackend) -> None:
-        settings = {"kv_memory": 6 * PAGE_BYTES, "park_memory": park_memory}
-        async with engine_on(backend, spill=DictSpill(), **settings) as engine:
-            spaces: list[Space] = [engine.open_space(f"s{i}", 0) for i in range(4)]
-            contexts = [space.create_working_set(32) for space in spaces]
-            prompts = [[i * 3 + 1, *range(i, i + 18)] for i in range(4)]
-            answers = [[await next_token(s, c, p, 0)] for s, c, p in zip(spaces, contexts, prompts, strict=True)]
-            for turn in range(5):
-                for space, context, answer in zip(spaces, contexts, answers, strict=True):
-                    answer.append(await next_token(space, context, answer[-1:], 19 + turn))
-            assert answers == [expected(prompt, 6) for prompt in prompts]
-            assert engine.residency.pressure.restored
-
-    on_vulkan(test)
-
-
-def test_a_custom_mask_reaches_the_kernel() -> None:
-    async def test(backend: VulkanBackend) -> None:
-        async with engine_on(backend) as engine:
-            space = engine.open_space("mask", 0)
-            context = space.create_working_set(16)
-            seen = (0b00001, 0b00010, 0b00101, 0b01000, 0b10101)
-            call = ForwardCall(context, (3, 50, 4, 51, 5), 0, 5, (4,), ARGMAX, positions=(0, 9, 1, 9, 2), mask=seen)
-            (best,) = await space.submit(call)
-            assert [int(best.data[0])] == expected([3, 4, 5], 1)
-
-    on_vulkan(test)
-
-
-def test_the_loop_by_hand() -> None:
-    async def test(backend: VulkanBackend) -> None:
-        async with engine_on(backend) as engine:
-            handles = engine.handles(engine.open_space("level1", 0), top_k=8)
-            assert await autoregress(handles, [3, 1, 4, 1, 5], 6) == expected([3, 1, 4, 1, 5], 6)
-
-    on_vulkan(test)
-
-
-@pytest.mark.parametrize("seed", [3, 8])
-def test_random_programs_answer_the_same_whatever_the_engine_does(seed: int) -> None:
-    async def logs(depth: int, together: bool, **settings: Any) -> list[list[Any]]:
-        backend = await opened()
-        async with engine_on(backend, speculation_depth=depth, **settings) as engine:
-            return await wander_all(engine, range(seed * 4, seed * 4 + 4), together)
-
-    async def test() -> None:
-        plain = await logs(0, together=False)
-        assert await logs(1, together=True) == plain
-        assert await logs(1, together=True, kv_memory=24 * PAGE_BYTES, sequences=2) == plain
-
-    run(test)
-
-
-async def wander_all(engine: Engine, seeds: range, together: bool) -> list[list[Any]]:
-    if together:
-        found = list(await asyncio.gather(*(wander(engine, seed) for seed in seeds)))
-    else:
-        found = [await wander(engine, seed) for seed in seeds]
-    await settled(engine)
-    assert nothing_held(engine)
-    assert slots_free(engine)
-    return found
 
 
 def test_passes_of_one_step_observe_what_each_asked_for() -> None:

@@ -37,7 +37,7 @@ class CountingBackend(NullBackend):
     def run(self, executable: Any, inputs: Mapping[str, BytesLike]) -> Ran:
         ran = super().run(executable, inputs)
         if "step" in inputs:
-            self._model(_fields(executable.program, memoryview(inputs["step"]).cast("I")))
+            self._model(step_fields(executable.program, memoryview(inputs["step"]).cast("I")))
             return ran
         given = {name: memoryview(data).cast("I") for name, data in inputs.items()}
         best = array("I", [self._chosen[given["rows"][index]] for index in range(given["counts"][0])])
@@ -58,7 +58,7 @@ class CountingBackend(NullBackend):
         ]
 
 
-def _fields(program: Program, block: memoryview) -> dict[str, memoryview]:
+def step_fields(program: Program, block: memoryview) -> dict[str, memoryview]:
     """The step's fields, which lie one after the other."""
     found, offset = {}, 0
     for value in program.by_role(Role.INPUT):

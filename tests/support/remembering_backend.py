@@ -12,6 +12,7 @@ from typing import Any
 from benchmarks.null_backend import Compiled, NullBackend, Ran
 from pie_edge.backend import BytesLike
 from pie_edge.program.ops import Program, Role
+from tests.support.counting_backend import step_fields
 
 Seen = Iterable[tuple[int, int]]
 """(token, position) of each place."""
@@ -93,7 +94,7 @@ class RememberingBackend(NullBackend):
                 )
 
     def _step(self, program: Program, executable: _Bound, block: memoryview) -> None:
-        step = _fields(program, block)
+        step = step_fields(program, block)
         rows, sequences, sampled, _ = step["counts"]
         written = step["write_slots"][:rows].tolist()
         if len(set(written)) != rows or min(written) < self._page_size:
@@ -147,13 +148,3 @@ class _Bound:
         value = self.program.values["k.0"]
         page, own = divmod(slot, page_size)
         return self.states["k.0"].data, page * (value.nbytes // value.shape[0]) + own * 8
-
-
-def _fields(program: Program, block: memoryview) -> dict[str, memoryview]:
-    """The step's fields, which lie one after the other."""
-    found, offset = {}, 0
-    for value in program.by_role(Role.INPUT):
-        size = value.nbytes // 4
-        found[value.name] = block[offset : offset + size]
-        offset += size
-    return found
