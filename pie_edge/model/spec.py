@@ -64,6 +64,10 @@ class Cache:
     dtype: DType
     logit_rows: int
     token_slots: int
+    state_slots: int = 0
+    """Slots of recurrent state, the first of which is nobody's."""
+    tail: int = 0
+    """Tokens whose inputs are kept beside a recurrent state."""
 
 
 class Family(Protocol):
@@ -167,6 +171,14 @@ class Recording:
             self.t.state(f"v.{layer}", c.dtype, (c.pages, heads, c.page_size, width)),
             self.t.state("key_positions", DType.U32, (c.pages, c.page_size)),
         )
+
+    def slotted(self, name: str, *shape: int) -> Value:
+        """A recurrent state: one of ``shape`` for each slot."""
+        return self.t.state(name, DType.F32, (self.cache.state_slots, *shape))
+
+    def tail(self, name: str, width: int) -> Value:
+        """The last tokens' rows of ``width`` columns, beside a recurrent state."""
+        return self.slotted(name, self.cache.tail, width)
 
     def tokens(self) -> Value:
         return self.t.state("tokens", DType.U32, (self.cache.token_slots,))

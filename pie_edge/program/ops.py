@@ -4,8 +4,10 @@ A Program is an ordered list of ``Op(kind, inputs, outputs, attributes)`` over n
 prints, runs in NumPy (``reference.py``) and ships to JavaScript.
 
 Shapes below use ``T`` rows of a step, ``R`` sampled rows, ``S`` sequences, ``N`` page entries, ``P`` tokens a page,
-``H``/``G`` query/key-value heads, ``D`` values a head. ``v`` is 16 bytes' worth of values. State ops (``kv_append``,
-``store``) name the state they write as their output; no other op's output aliases an input.
+``H``/``G`` query/key-value heads, ``D`` values a head, ``C`` columns, ``W`` a convolution's width. ``v`` is 16 bytes' worth of
+values. A recurrent state has a *slot* a context; the inputs of the last ``L`` tokens are kept beside it, its *tail*: those of
+token n of the context in row n mod L. State ops (``kv_append``, ``store``, ``tail_append``, …) name the state they write as their
+output; no other op's output aliases an input.
 """
 
 from __future__ import annotations
@@ -111,6 +113,8 @@ class Kind:
     meaning: str
     optional: tuple[str, ...] = ()
     fused: bool = False
+    slotted: bool = False
+    """The states it writes have a slot a context on their first axis, not a page."""
 
 
 _TABLE = (
@@ -183,9 +187,41 @@ _TABLE = (
         "divided by their number. Masses past mass_starts' last are anything",
         optional=("mask_starts", "mask"),
     ),
-    Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu or relu"),
+    Kind(
+        "short_conv",
+        ("x", "weight", "tail", "query_starts", "state_slots", "state_spans"),
+        ("act",),
+        "a causal convolution of each column over its sequence: y[t,c] = act(Σ_j weight[c,W−1−j] · x(n−j, c) (+ bias[c])), n "
+        "being t's place in its context, and x(m) the step's row of place m or else tail[home, m mod L], 0 for m < 0. act is "
+        "none, or one of glu's",
+        optional=("bias",),
+    ),
+    Kind(
+        "tail_append",
+        ("x", "query_starts", "state_slots", "state_spans"),
+        (),
+        "write the last L rows of each sequence over their places of tail[home]: output (tail [slots,L,C])",
+        slotted=True,
+    ),
+    Kind(
+        "gated_delta",
+        (
+            *("qkv", "a", "b", "decay", "dt_bias", "qkv_tail", "a_tail", "b_tail"),
+            *("query_starts", "state_slots", "state_spans"),
+        ),
+        ("key_heads", "value_heads", "key_dim", "log_decay", "eps"),
+        "the gated delta rule: for each token and value head, with q and k of the key head that it belongs to, both divided by "
+        "their lengths (eps inside the root), q by √key_dim too, S ← exp(rate · softplus(a + dt_bias)) · S; S ← S + k ⊗ "
+        "(sigmoid(b) · (v − kᵀS)); y = qᵀS. rate is decay, or −exp(decay) with log_decay. S starts as state[source], zeros for "
+        "slot 0; the `replayed` tokens before the step's rows run first, from the tails of home. S goes to state[fold] after "
+        "`folded` tokens of all those, unless fold is 0, and after the last to state[home]: outputs (y [T,value_heads·v], "
+        "state [slots,value_heads,key_dim,v])",
+        slotted=True,
+    ),
+    Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu, relu or sigmoid"),
     Kind("activation", ("x",), ("act",), "act(x), as in glu"),
     Kind("add", ("x", "y"), (), "x + y"),
+    Kind("mul", ("x", "y"), (), "x · y; y may have one column, for all of x's"),
     Kind("scale", ("x",), ("factor",), "factor · x"),
     Kind("softcap", ("x",), ("cap",), "cap · tanh(x / cap)"),
     Kind("gather_rows", ("x", "rows"), (), "y[R,·] = x[rows[r],·]"),

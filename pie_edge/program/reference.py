@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_edge.program import reference_recurrent as recurrent
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import KINDS, Op, Program, Role
 from pie_edge.program.step import HEADER_WORDS
@@ -40,7 +41,7 @@ def unpack(program: Program, block: bytes | memoryview) -> dict[str, Array]:
     true = {"query_starts": sequences + 1, "page_starts": sequences + 1, "counts": HEADER_WORDS}
     true |= dict.fromkeys(("pages", "page_bits", "fresh_bits"), entries)
     true |= dict.fromkeys(("sample_rows", "draw_keys"), sampled)
-    true["mask_starts"] = sequences
+    true |= dict.fromkeys(("mask_starts", "state_slots", "state_spans"), sequences)
     found, offset = {}, 0
     for value in program.by_role(Role.INPUT):
         field = words[offset : offset + value.size].view(NUMPY[value.dtype]).reshape(value.shape)
@@ -53,16 +54,14 @@ def run(program: Program, arrays: Mapping[str, Array], block: bytes | memoryview
     """Run a model Program. ``arrays`` holds weights and states by name; returns every value, temporaries included."""
     env: dict[str, Array] = dict(arrays) | unpack(program, block)
     for op in program.ops:
-        results = _MEANING[op.kind](op, *(env[name] for name in op.inputs), *_written_states(op, env))
+        results = _MEANING[op.kind](op, *(env[name] for name in op.inputs), *_written_states(program, op, env))
         for name, result in zip(op.outputs, results, strict=True):
             env[name] = result
     return env
 
 
-def _written_states(op: Op, env: Mapping[str, Array]) -> tuple[Array, ...]:
-    return (
-        tuple(env[name] for name in op.outputs) if op.kind in ("kv_append", "store", "copy_pages", "copy_slots") else ()
-    )
+def _written_states(program: Program, op: Op, env: Mapping[str, Array]) -> tuple[Array, ...]:
+    return tuple(env[name] for name in op.outputs if program.values[name].role is Role.STATE)
 
 
 def _embed(op: Op, table: Array, token_src: Array, tokens: Array) -> tuple[Array, ...]:
@@ -233,6 +232,7 @@ ACTIVATIONS: Mapping[str, Callable[[Array], Array]] = {
     "gelu_tanh": _gelu_tanh,
     "gelu": _gelu,
     "relu": lambda x: np.maximum(x, np.float32(0)),
+    "sigmoid": lambda x: np.asarray(1.0 / (1.0 + np.exp(-x.astype(np.float64))), np.float32),
 }
 
 
@@ -250,6 +250,15 @@ def _scale(op: Op, x: Array) -> tuple[Array, ...]:
 
 def _add(op: Op, x: Array, y: Array) -> tuple[Array, ...]:
     return (x + y,)
+
+
+def _mul(op: Op, x: Array, y: Array) -> tuple[Array, ...]:
+    return (x * y,)
+
+
+def _short_conv(op: Op, *arrays: Array) -> tuple[Array, ...]:
+    act = str(op.attribute("act"))
+    return recurrent.short_conv(ACTIVATIONS.get(act, lambda x: x), *arrays)
 
 
 def _softcap(op: Op, x: Array) -> tuple[Array, ...]:
@@ -289,9 +298,13 @@ _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "kv_append": _kv_append,
     "attention": _attention,
     "attention_mass": _attention_mass,
+    "short_conv": _short_conv,
+    "tail_append": recurrent.tail_append,
+    "gated_delta": recurrent.gated_delta,
     "glu": _glu,
     "activation": _activation,
     "add": _add,
+    "mul": _mul,
     "scale": _scale,
     "softcap": _softcap,
     "gather_rows": _gather_rows,

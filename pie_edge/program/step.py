@@ -17,6 +17,10 @@ HEADER_WORDS = 4
 """True counts: rows, sequences, sampled, entries."""
 LAYER_WORDS = 8
 """Words of an observed row that choose its layers, a bit each."""
+SLOT_WORDS = 3
+"""Of a sequence's recurrent state: the slots source, home and fold."""
+SPAN_WORDS = 3
+"""And in tokens: start, replayed and folded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class Bucket:
 
     ``mask`` M is words of custom masks; ``observed`` O is rows whose attention is observed and ``masses`` W what comes of
     them in all, one a page entry. A Program for a bucket without masks, or without observed rows, has no such inputs.
+    ``recurrent`` is 1 where sequences have recurrent state.
     """
 
     rows: int
@@ -34,6 +39,7 @@ class Bucket:
     mask: int = 0
     observed: int = 0
     masses: int = 0
+    recurrent: int = 0
 
     def holds(self, other: Bucket) -> bool:
         return all(getattr(self, field.name) >= getattr(other, field.name) for field in fields(self))
@@ -41,7 +47,8 @@ class Bucket:
     def __str__(self) -> str:
         masked = f"M{self.mask}" if self.mask else ""
         observed = f"O{self.observed}W{self.masses}" if self.observed else ""
-        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}{observed}"
+        recurrent = "Z" if self.recurrent else ""
+        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}{observed}{recurrent}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +95,9 @@ class StepLayout:
         if b.observed:
             shapes += [("mass_rows", DType.U32, (b.observed,)), ("mass_starts", DType.U32, (b.observed + 1,))]
             shapes.append(("mass_layers", DType.U32, (b.observed, LAYER_WORDS)))
+        if b.recurrent:
+            shapes.append(("state_slots", DType.U32, (b.sequences, SLOT_WORDS)))
+            shapes.append(("state_spans", DType.U32, (b.sequences, SPAN_WORDS)))
         laid, offset = {}, 0
         for name, dtype, shape in shapes:
             field = Field(name, dtype, offset, shape)
@@ -112,6 +122,10 @@ class StepLayout:
         counts = step.counts
         if counts.mask and not self.bucket.mask:
             raise ValueError(f"the step has {counts.mask} words of masks; bucket {self.bucket} has none")
+        if counts.recurrent != self.bucket.recurrent:
+            raise ValueError(
+                f"the step has {len(step.state_slots)} words of state slots; bucket {self.bucket} doesn't fit"
+            )
         if counts.observed > self.bucket.observed or counts.masses > self.bucket.masses:
             raise ValueError(
                 f"the step observes {counts.observed} rows over {counts.masses} page entries; bucket {self.bucket} has no room"
@@ -137,6 +151,12 @@ class StepInputs:
     page entries in turn, with a bit per token that the row may see; 0 is no mask. The attention of ``mass_rows`` is observed
     in the layers that ``mass_layers`` has bits for, ``LAYER_WORDS`` words a row; ``mass_starts`` says where each row's masses
     begin, one for each page entry of its sequence, and at last where they end.
+
+    Where there is recurrent state, ``state_slots`` has ``SLOT_WORDS`` words a sequence: the slot *source* that its state is
+    read from (0: none yet), its *home*, which the state goes to and whose tail is read and written, and *fold*, which the state
+    at an earlier place goes to (0: none). ``state_spans`` has ``SPAN_WORDS``: *start*, how many tokens of the context come before
+    its first row; *replayed*, how many of them the source's state lacks; and *folded*, how many tokens, those replayed and then
+    the step's rows, the state of fold has more than the source's.
     """
 
     token_src: Sequence[int]
@@ -155,10 +175,13 @@ class StepInputs:
     mass_rows: Sequence[int] = ()
     mass_starts: Sequence[int] = ()
     mass_layers: Sequence[int] = ()
+    state_slots: Sequence[int] = ()
+    state_spans: Sequence[int] = ()
 
     @cached_property
     def counts(self) -> Bucket:
         rows, sequences = len(self.token_src), len(self.query_starts) - 1
         masses = self.mass_starts[-1] if self.mass_starts else 0
         observed = len(self.mass_rows)
-        return Bucket(rows, sequences, len(self.sample_rows), len(self.pages), len(self.mask), observed, masses)
+        sampled, entries, mask = len(self.sample_rows), len(self.pages), len(self.mask)
+        return Bucket(rows, sequences, sampled, entries, mask, observed, masses, int(bool(self.state_slots)))

@@ -220,6 +220,14 @@ def gather_rows(t: Trace, x: Value, rows: Value) -> Value:
     return y
 
 
+def mul(t: Trace, x: Value, y: Value) -> Value:
+    if y.shape != (x.shape[0], 1):
+        _same("mul", x, y)
+    product = t.temp(x.shape)
+    t.op("mul", (x, y), (product,))
+    return product
+
+
 def store(t: Trace, x: Value, state: Value) -> None:
     if x.shape[1:] != state.shape[1:] or x.shape[0] > state.shape[0]:
         raise ValueError(f"store: {x} doesn't fit {state}")
