@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.backend_choice import BACKENDS
-from pie_edge.config_values import Kind, flag, hosts, one_of, seconds, size, text, whole
+from pie_edge.config_values import Kind, flag, hosts, named_folders, one_of, seconds, size, text, whole
 from pie_edge.errors import ConfigError
 
 PREFIX = "PIE_EDGE_"
@@ -54,6 +54,11 @@ class Settings:
 
     model: str = _setting(
         "smollm2-135m", text(), "Model used when none is named: a built-in name, an imported one, or a file."
+    )
+    adapters: tuple[str, ...] = _setting(
+        (),
+        named_folders(),
+        "Low-rank adapters (LoRA, as PEFT saves them) to load beside the model, each as NAME=FOLDER.",
     )
     backend: str = _setting("auto", one_of("auto", *BACKENDS), "Device interface; auto takes the best that works here.")
     device: str = _setting(
@@ -115,6 +120,8 @@ class Key:
         """``--page-size``; a limit's is ``--max-time``."""
         if self.name == "limits.http":
             return "--allow-http"
+        if self.name == "adapters":
+            return "--adapter"
         return "--" + self.name.replace("limits.", "max-").replace("_", "-")
 
 

@@ -67,6 +67,29 @@ def hosts() -> Kind:
     return Kind(expects, parse, read, lambda value: f"[{', '.join(map(_quoted, value))}]")
 
 
+_NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}=.+")
+
+
+def named_folders() -> Kind:
+    """A list of ``NAME=FOLDER``, each name once; as one text they have commas between them."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not all(
+            isinstance(one, str) and _NAMED.fullmatch(one) for one in value
+        ):
+            raise ValueError
+        names = [one.partition("=")[0] for one in value]
+        if len(set(names)) < len(names):
+            raise ValueError
+        return tuple(value)
+
+    def read(text: str) -> object:
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    expects = 'a list of NAME=FOLDER, each name once, such as ["poet=adapters/poet"]'
+    return Kind(expects, parse, read, lambda value: f"[{', '.join(map(_quoted, value))}]")
+
+
 def flag() -> Kind:
     def parse(value: object) -> bool:
         if not isinstance(value, bool):

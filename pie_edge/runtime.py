@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,13 +18,16 @@ from pie_edge.control.space import Usage
 from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
+from pie_edge.model.adapters import Adapters, find_module, targets
 from pie_edge.model.spec import Family, Spec
 from pie_edge.paths import cache_folder
 from pie_edge.spill import FileSpill
 from pie_edge.text import open_text
 from pie_edge.weights import hub, store
+from pie_edge.weights.adapters import stack
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
 from pie_edge.weights.fingerprint import fingerprint
+from pie_edge.weights.peft import read_peft
 from pie_edge.weights.source import weight_sources
 
 
@@ -158,6 +161,7 @@ async def _open_engine(
                 f"deterministic is set, and {choice.backend} computes a row differently beside others; "
                 "use --backend cpu, or leave it off"
             )
+        adapters = _read_adapters(settings.adapters, family, spec)
         sources = weight_sources(checkpoint.tensors, family.weights(spec), opened.limits.supports)
         weights = {weight: (source.target, source) for weight, source in sources.items()}
         facts = ModelFacts(
@@ -178,10 +182,20 @@ async def _open_engine(
             speculation_depth=settings.speculation_depth,
         )
         spill = FileSpill(cache_folder() / "parked")
-        return await Engine.open(facts, spec, family, weights, opened, chosen, progress, spill)
+        return await Engine.open(facts, spec, family, weights, opened, chosen, progress, spill, adapters)
     except BaseException:
         await opened.close()
         raise
+
+
+def _read_adapters(named: Sequence[str], family: Family, spec: Spec) -> Adapters | None:
+    if not named:
+        return None
+    folders = dict(one.split("=", 1) for one in named)
+    read = {name: read_peft(Path(folder).expanduser()) for name, folder in folders.items()}
+    known = targets(family, spec)
+    rank, stacked = stack(read, lambda module: find_module(module, known))
+    return Adapters(tuple(read), rank, {name: memoryview(values).cast("B") for name, values in stacked.items()})
 
 
 def _counts(usage: Usage) -> dict[str, int]:

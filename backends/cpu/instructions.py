@@ -17,7 +17,7 @@ KERNELS = (
         "prepare_dense",
         "linear_affine",
     ),
-    *("linear_dense", "embed", "gather_rows", "store", "copy_pages", "copy_slots", "repack"),
+    *("linear_dense", "embed", "gather_rows", "store", "copy_pages", "copy_slots", "repack", "adapter_linear"),
 )
 """By number, the order of ``kernels/kernels.c``."""
 

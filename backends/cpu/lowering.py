@@ -196,6 +196,14 @@ def _linear(low: Lowering, op: Op) -> None:
     low.emit(kernel, arguments, Op(op.kind, (prepared, *op.inputs[1:]), op.outputs), x, scratch)
 
 
+def _adapter_linear(low: Lowering, op: Op) -> None:
+    x, matrices, adapters, *base = op.inputs
+    count, outputs, columns = low.value(matrices).shape
+    given: Argument = Ref(base[0]) if base else 0
+    arguments = (Ref(x), Ref(matrices), Ref(adapters), given, Ref(op.outputs[0]), low.rows(x), outputs, columns, count)
+    low.emit(op.kind, arguments, op, x)
+
+
 def _rope(low: Lowering, op: Op) -> None:
     x, positions = op.inputs[:2]
     table = low.angles(op, positions, op.inputs[2] if len(op.inputs) > 2 else None)
@@ -266,6 +274,7 @@ _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "add_rms_norm": _norm,
     "layer_norm": _layer_norm,
     "linear": _linear,
+    "adapter_linear": _adapter_linear,
     "rope": _rope,
     "kv_append": _kv_append,
     "attention": attention,

@@ -58,6 +58,7 @@ _TWO_TALKS = StepInputs(
     draw_keys=[0] * 4,
     mass_rows=[3, 4],
     mass_starts=[0, 1, 3],
+    adapters=[1, 0, 2, 2, 1],
     mass_layers=[1, *[0] * (LAYER_WORDS - 1)] * 2,
 )
 """Four new rows of one sequence, and one row after others that are there: in NumPy's eyes and the kernels' two ways."""
@@ -141,6 +142,9 @@ def examination() -> Examination:
         residual = ops.add(t, residual, ops.glu(t, y, attended, act=act))
     y = ops.layer_norm(t, residual, rec.weight("norm3", (_WIDTH,)), rec.weight("shift", (_WIDTH,)), eps=1e-5)
     y = ops.scale(t, ops.activation(t, y, act="gelu_tanh"), factor=3.0)
+    down = rec.state("lora_a", wave(2 * 8 * _WIDTH, 5).reshape(2, 8, _WIDTH))
+    up = rec.state("lora_b", wave(2 * _WIDTH * 8, 6).reshape(2, _WIDTH, 8))
+    ops.adapter_linear(t, ops.adapter_linear(t, y, down, step["adapters"]), up, step["adapters"], y)
     sampled = ops.gather_rows(t, ops.softcap(t, residual, cap=3.0), step["sample_rows"])
     for number, encoding in enumerate(_FORMATS):
         # Nine rows: a strip, and one that is mostly empty.

@@ -16,6 +16,9 @@ from pie_edge.program.ops import Op, Program
 
 __all__ = ["KINDS", "StepShape", "copy_scratch_bytes", "lower"]
 
+_WIDE = 64
+"""Columns from which on a workgroup shares a sum."""
+
 
 def lower(context: Lowering) -> list[Launch]:
     """All launches of a Program, in order."""
@@ -78,6 +81,17 @@ def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     constants = (c.tuning.reduction, c.width(x), op.number("eps"), bool(bias))
     bindings = (c.read(x), *map(Binding, regions), c.write(op.outputs[0]))
     return [Launch(Kernel(shader(f"layer_norm{c.subgroups}"), constants), bindings, (1, c.rows_of(x), 1))]
+
+
+def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
+    x, matrices, adapters, *base = op.inputs
+    _, outputs, columns = c.program.values[matrices].shape
+    wide = columns >= _WIDE
+    local, name = (c.tuning.reduction, f"_wide{c.subgroups}") if wide else (c.tuning.elementwise, "")
+    kernel = Kernel(shader(f"adapter_linear{name}"), (local, outputs, columns, bool(base)))
+    bindings = (c.read(x), c.read(matrices), c.read(adapters), c.read(base[0] if base else x), c.write(op.outputs[0]))
+    grid = (outputs, c.rows_of(x), 1) if wide else c.over(outputs, x)
+    return [Launch(kernel, bindings, grid)]
 
 
 def _rope(c: Lowering, op: Op) -> list[Launch]:
@@ -206,6 +220,7 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "add_rms_norm": _add_rms_norm,
     "layer_norm": _layer_norm,
     "linear": lower_linear.linear,
+    "adapter_linear": _adapter_linear,
     "linear_group": lower_linear.linear_group,
     "gated_linear": lower_linear.gated_linear,
     "rope": _rope,

@@ -59,6 +59,7 @@ _TWO_TALKS = StepInputs(
     draw_keys=[0] * 2,
     mass_rows=[3, 4],
     mass_starts=[0, 1, 1 + _LONG],
+    adapters=[1, 0, 2, 2, 1],
     mass_layers=[3, *[0] * (LAYER_WORDS - 1)] * 2,
 )
 """Four new rows of one sequence, and one row after many that are there: a prefill and a decode."""
@@ -162,6 +163,10 @@ def examination(halves: bool) -> Examination:
     for number, encoding in enumerate((*_FORMATS, *_SCALES)):
         # Nine rows: a row group, and one that is mostly empty.
         rec.show(ops.linear(t, sampled, rec.weight(f"w{number}", (9, _WIDTH), encoding), rec.weight("bias", (9,))))
+    down = rec.state("lora_a", wave(2 * 8 * _WIDTH, 5).reshape(2, 8, _WIDTH))
+    up = rec.state("lora_b", wave(2 * _WIDTH * 8, 6).reshape(2, _WIDTH, 8))
+    inner = rec.show(ops.adapter_linear(t, y, down, step["adapters"]))
+    rec.show(ops.adapter_linear(t, inner, up, step["adapters"], y))
     kept = rec.state("kept", np.zeros((5, _WIDTH), np.float32))
     ops.store(t, residual, kept)
     rec.show(ops.gather_rows(t, kept, step["sample_rows"]))

@@ -47,6 +47,10 @@ def run(
         Path, typer.Argument(metavar="FILE", help="The inferlet's Python source, or a folder with a main.py.")
     ],
     model: Annotated[str | None, typer.Option("--model", "-m", help="A model by name, or a file.")] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FOLDER", help="A low-rank adapter to load beside the model; may be given again."),
+    ] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
     device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
     tune: Annotated[
@@ -81,6 +85,7 @@ def run(
     """
     flags = {
         "model": model,
+        "adapters": adapter or None,
         "backend": backend,
         "device": device,
         "deterministic": deterministic or None,

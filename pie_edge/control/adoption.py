@@ -42,7 +42,7 @@ class Adoption:
 
     def _page(self, work: Work, row: int, computing: dict[Key, Work]) -> Work | None:
         """Who computes the page that a row of the work is on: the work itself if nobody did; None if it can't be shared."""
-        if work.context is None or len(work.tokens) == 1:
+        if work.context is None or len(work.tokens) == 1 or work.context.adapter != work.adapter:
             return None
         more = work.tokens[work.done : work.done + self._pool.page_size]
         key = self._index.key(work.context, work.placement.places[row], more)
@@ -57,6 +57,7 @@ class Adoption:
         entry = work.placement.entries[start // size]
         return (
             context.plain
+            and context.adapter == work.adapter
             and start % size == 0
             and start == len(context.history)
             and work.placement.at_home(first, size)
@@ -83,7 +84,7 @@ class Adoption:
         for entry, page in zip(entries, pages, strict=True):
             self._pool.release([entry.page])
             entry.page, entry.written = page, (1 << size) - 1
-        context.record(start, tokens[:saved], size)
+        context.record(start, tokens[:saved], size, work.adapter)
         work.done += saved
         work.adopted = (work.adopted or 0) + saved
         work.space.usage.cached_tokens += saved
@@ -91,6 +92,8 @@ class Adoption:
     def _begin(self, work: Work) -> None:
         """Seen for the first time: what was there, and isn't any more, is counted."""
         work.adopted = 0
+        if work.context is not None and not work.context.history:
+            work.context.adapter = work.adapter
         if work.context is not None and self._shareable(work):
             forgotten = self._index.forgotten(work.context, known_part(work.tokens[: self._limit(work)]))
             work.space.usage.recomputed_tokens += forgotten * self._pool.page_size

@@ -52,6 +52,7 @@ class RunAhead:
             epilogue=None,
             parameters=work.parameters,
             sources=(token,),
+            adapter=work.adapter,
         )
         ahead = self._prepared[context] = make(work.space, request, work.epilogue, work.cells)
         ahead.confirmed, ahead.adopted = False, 0
@@ -123,6 +124,7 @@ def _matches(ahead: Work, request: Request, epilogue: Epilogue | None) -> bool:
         and _asks_for(request, ahead)
         and request.mask is None
         and request.observed is None
+        and request.adapter == ahead.adapter
         and request.rows == ahead.rows
         and request.parameters == ahead.parameters
         and request.placement.places == ahead.placement.places

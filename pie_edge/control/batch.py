@@ -77,6 +77,7 @@ class _Arrays:
         self.mass_rows: list[int] = []
         self.mass_starts = [0]
         self.mass_layers: list[int] = []
+        self.adapters: list[int] = []
 
     def add(self, part: Slice) -> Readout | None:
         work, size = part.work, self.page_size
@@ -96,6 +97,7 @@ class _Arrays:
             bits[index] |= own & ~table[index].hidden
         self.token_src += sources_of(work.tokens[rows])
         self.positions += placement.positions[rows]
+        self.adapters += [work.adapter] * part.count
         self.row_index += places
         self.write_slots += [placement.entries[place // size].page * size + place % size for place in places]
         self.pages += [entry.page for entry in table]
@@ -134,6 +136,7 @@ class _Arrays:
             mass_rows=self.mass_rows,
             mass_starts=self.mass_starts if self.mass_rows else (),
             mass_layers=self.mass_layers,
+            adapters=self.adapters if any(self.adapters) else (),
         )
 
 
@@ -162,4 +165,6 @@ def bucket_for(counts: Bucket, limit: Bucket) -> Bucket:
         grown(counts.mask) if counts.mask else 0,
         grown(counts.observed) if counts.observed else 0,
         grown(counts.masses) if counts.observed else 0,
+        counts.recurrent,
+        counts.adapters,
     )

@@ -94,6 +94,7 @@ class Calls:
             action=request.action,
             mask=request.mask,
             observed=request.observed,
+            adapter=request.adapter,
             sources=request.sources,
             using=False,
         )

@@ -15,6 +15,7 @@ from pie_edge.control.epilogues import Group, words
 from pie_edge.control.pages import Copy
 from pie_edge.control.queue import HostTensor
 from pie_edge.errors import OutOfMemory
+from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Cache, Family, Spec
 from pie_edge.program import observe
 from pie_edge.program.encodings import Encoding, encoded_bytes
@@ -53,7 +54,9 @@ class DeviceSettings:
     speculation_depth: int = 1
 
 
-def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: int) -> tuple[Cache, Bucket]:
+def plan_cache(
+    spec: Spec, backend: Backend, settings: DeviceSettings, weights: int, adapters: Adapters | None = None
+) -> tuple[Cache, Bucket]:
     """How many pages and logits rows there is room for beside ``weights`` bytes, and the largest step.
 
     Raises OutOfMemory, saying what is needed and what there is, when not even one page and one row fit.
@@ -74,7 +77,9 @@ def plan_cache(spec: Spec, backend: Backend, settings: DeviceSettings, weights: 
             f"{_more_room(settings, backend.limits.memory)}"
         )
     entries = settings.sequences * 4 + 2 * -(-spec.context // settings.page_size)
-    cache = Cache(pages, settings.page_size, dtype, logit_rows, token_slots=settings.sequences + VALUE_WORDS)
+    slots = settings.sequences + VALUE_WORDS
+    adapted = {} if adapters is None else adapters.geometry()
+    cache = Cache(pages, settings.page_size, dtype, logit_rows, slots, **adapted)
     return cache, Bucket(settings.rows, settings.sequences, logit_rows, entries)
 
 
@@ -123,8 +128,10 @@ class Device:
         settings: DeviceSettings,
         encodings: Mapping[str, Encoding],
         buffers: dict[str, Any],
+        adapters: tuple[str, ...] = (),
     ) -> None:
         self.cache = cache
+        self.adapters = adapters
         self.limit = limit
         self.shared_rows = min(settings.shared_rows, settings.rows)
         self.park_memory = settings.park_memory
@@ -138,9 +145,8 @@ class Device:
         self._epilogues: dict[tuple[str, int, Pool], Executable] = {}
         self._copiers: dict[bool, Executable] = {}
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
-        self._paged = [
-            (v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name not in ("logits", "tokens")
-        ]
+        paged = {name for op in program.ops if op.kind == "kv_append" for name in op.outputs}
+        self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name in paged]
         """States of the KV pool, with the bytes that a page has of each."""
         layers = observe.attention_layers(program)
         observable = observe.KIND in backend.limits.kinds and layers <= observe.MOST_LAYERS
@@ -156,14 +162,21 @@ class Device:
         backend: Backend,
         settings: DeviceSettings,
         progress: Progress | None,
+        adapters: Adapters | None = None,
     ) -> Device:
         encodings = {name: encoding for name, (encoding, _) in weights.items()}
         total = sum(encoded_bytes(encodings[weight.name], weight.shape) for weight in family.weights(spec))
-        cache, limit = plan_cache(spec, backend, settings, total)
-        program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
+        total += 0 if adapters is None else adapters.nbytes
+        cache, limit = plan_cache(spec, backend, settings, total, adapters)
+        program = family.trace(spec, Bucket(1, 1, 1, 1, adapters=int(adapters is not None)), cache, encodings)
+        if adapters is not None:
+            adapters.check_read(program)
         states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+        for name, matrices in {} if adapters is None else adapters.matrices.items():
+            backend.write(states[name], matrices)
         loaded = await load_weights(program, weights, backend, progress)
-        return cls(spec, family, backend, cache, limit, settings, encodings, states | loaded)
+        names = () if adapters is None else adapters.names
+        return cls(spec, family, backend, cache, limit, settings, encodings, states | loaded, names)
 
     async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""

@@ -31,6 +31,7 @@ from pie_edge.control.residency import Move, Residency, out_of_pages
 from pie_edge.control.scheduler import Budget, Slice, pick
 from pie_edge.control.space import Request, Space
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
+from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Family, Spec
 from pie_edge.sampling import Epilogue, parse
 
@@ -76,6 +77,7 @@ class Engine:
         self.shared: dict[str, WorkingSet] = {}
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
+        self.adapters = device.adapters
         self.statistics = Statistics()
         self.spaces: set[Space] = set()
         self._device = device
@@ -100,12 +102,14 @@ class Engine:
         settings: DeviceSettings,
         progress: Callable[[int, int, str], None] | None = None,
         spill: Spill | None = None,
+        adapters: Adapters | None = None,
     ) -> Engine:
         """Load the weights (``name → (Encoding, WeightSource)``) and make the caches.
 
         Raises OutOfMemory before the first byte moves.
         """
-        return cls(facts, await Device.open(spec, family, weights, backend, settings, progress), spill)
+        device = await Device.open(spec, family, weights, backend, settings, progress, adapters)
+        return cls(facts, device, spill)
 
     def open_space(self, name: str, seed: int) -> Space:
         space = Space(name, seed, next(self._numbers), self, self._forget)

@@ -165,10 +165,12 @@ class Handles:
         outputs: Sequence[int],
         mask: Sequence[Sequence[bool]] | None = None,
         layers: Sequence[int] | None = None,
+        adapter: str | None = None,
     ) -> Future[Tensors]:
         """A pass of the embeds ``inputs`` over the tokens of ``context``; their keys go to ``writes``, one place each, and
         the last of them fill ``outputs``. A ``mask`` says of each input which tokens it may see, those of ``context`` in
-        their order and then those of ``writes``. With ``layers``, the outputs' attention in these is observed."""
+        their order and then those of ``writes``. With ``layers``, the outputs' attention in these is observed; ``adapter`` is
+        one that the model was loaded with."""
         rows = [self._input(embed) for embed in inputs]
         if not rows:
             raise InvalidHandle(f"{self._space.name} forwards no embed; name at least one input")
@@ -191,6 +193,7 @@ class Handles:
             parameters=(),
             mask=None if mask is None else self._mask(mask, len(rows), [*context, *writes], placement),
             observed=None if layers is None else Observation(tuple(layers), wanted),
+            adapter=self._space.adapter_number(adapter),
         )
         results = self._space.engine.enqueue(self._space, request).future
         for row, embed in enumerate(outputs):

@@ -152,7 +152,7 @@ class WorkingSet:
     ``indexed`` ones. ``pending`` counts the calls that still use it; a ``retired`` one gives its pages back when the last of
     them ends. ``users`` counts the passes that name its entries, those included that run-ahead prepared. ``last_used`` orders
     contexts by their last call. ``misses`` and ``distrust`` are run-ahead's: how often it guessed wrong in a row, and how many
-    passes it won't guess.
+    passes it won't guess. ``adapter`` is what the history went through: a context isn't plain that mixes them.
     """
 
     entries: list[Entry] = field(default_factory=list)
@@ -166,15 +166,18 @@ class WorkingSet:
     last_used: int = 0
     misses: int = 0
     distrust: int = 0
+    adapter: int = 0
     seed: int | None = None
     """What draws over this context derive from; None is its space's."""
 
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size
 
-    def record(self, start: int, tokens: Sequence[Token], page_size: int) -> None:
+    def record(self, start: int, tokens: Sequence[Token], page_size: int, adapter: int = 0) -> None:
         """``tokens`` are being written from place ``start`` on: what was known after it is no longer."""
-        if not self.plain or start > len(self.history):
+        if start == 0:
+            self.adapter = adapter
+        if not self.plain or start > len(self.history) or adapter != self.adapter:
             self.plain = False
             return
         if start < len(self.history):
@@ -265,7 +268,8 @@ def fork(
     history = context.history[: len(copied) * pool.page_size] if whole else []
     keys, plain = context.keys[: len(copied)] if whole else [], context.plain and whole
     seed = context.seed if seed is None else seed
-    return WorkingSet(copied, history, keys, min(context.indexed, len(keys)), plain, seed=seed)
+    indexed = min(context.indexed, len(keys))
+    return WorkingSet(copied, history, keys, indexed, plain, adapter=context.adapter, seed=seed)
 
 
 def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None:

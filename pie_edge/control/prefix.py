@@ -21,6 +21,11 @@ REMEMBERED = 65536
 """Evicted pages whose keys are kept, to tell what has to be computed again."""
 
 
+def root(context: WorkingSet) -> Key:
+    """What a context's chain begins with: keys that came through different adapters differ from the first page on."""
+    return context.adapter.to_bytes(4, "little") if context.adapter else ROOT
+
+
 def chain(parent: Key, tokens: Sequence[int]) -> Key:
     """The key of the page that holds ``tokens`` after the prefix ``parent``."""
     return hashlib.blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
@@ -71,7 +76,7 @@ class PrefixIndex:
         if number != len(keys):
             return keys[number] if number < len(keys) else None
         tokens = known_part([*context.history[number * size :], *more][:size])
-        return chain(keys[-1] if keys else ROOT, tokens) if len(tokens) == size else None
+        return chain(keys[-1] if keys else root(context), tokens) if len(tokens) == size else None
 
     def forgotten(self, context: WorkingSet, tokens: Sequence[int]) -> int:
         """How many of the whole pages that ``match`` was asked for had been here before, and were evicted lately."""
@@ -127,7 +132,7 @@ class PrefixIndex:
         keys = self._keys(context)
         if len(keys) < len(context.history) // size:
             return None
-        return keys[-1] if keys else ROOT
+        return keys[-1] if keys else root(context)
 
     def _keys(self, context: WorkingSet) -> list[Key]:
         """The chain of the history's whole pages, computed as far as it grew and its tokens are known."""
@@ -137,7 +142,7 @@ class PrefixIndex:
             if tokens is None:
                 break
             context.history[first : first + size] = tokens
-            context.keys.append(chain(context.keys[-1] if context.keys else ROOT, tokens))
+            context.keys.append(chain(context.keys[-1] if context.keys else root(context), tokens))
         return context.keys
 
     def _touch(self, keys: Sequence[Key]) -> None:

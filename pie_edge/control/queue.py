@@ -58,7 +58,8 @@ class ForwardCall:
     one more result after the epilogue's: masses, f32 [observed rows, pages up to ``end``].
 
     ``embeds`` are tokens that an earlier call computes, spliced in before that many of ``tokens``; ``fetches`` such values in
-    place of parameters, by number. ``puts`` are ``(output, channel)`` each. ``name`` is what later calls name it by.
+    place of parameters, by number. ``puts`` are ``(output, channel)`` each. ``name`` is what later calls name it by. An
+    ``adapter`` is one that the model was loaded with.
     """
 
     working_set: int
@@ -75,6 +76,7 @@ class ForwardCall:
     fetches: tuple[tuple[int, Source], ...] = ()
     puts: tuple[tuple[int, int], ...] = ()
     name: int | None = None
+    adapter: str | None = None
 
 
 @dataclass(slots=True)
@@ -145,6 +147,8 @@ class Work:
     action: Callable[[], Awaitable[None]] | None = None
     mask: tuple[int, ...] | None = None
     observed: Observation | None = None
+    adapter: int = 0
+    """Counted from 1; 0 is none."""
     sources: tuple[Cell, ...] = ()
     cells: dict[int, Cell] = field(default_factory=dict)
     confirmed: bool = True

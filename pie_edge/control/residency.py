@@ -66,7 +66,7 @@ class Residency:
             start = work.placement.places[part.first]
             if not work.placement.at_home(part.first, part.count):
                 work.context.plain = False
-            work.context.record(start, work.tokens[part.first : part.first + part.count], size)
+            work.context.record(start, work.tokens[part.first : part.first + part.count], size, work.adapter)
         return copies
 
     def mark(self, work: Work) -> None:
@@ -74,7 +74,7 @@ class Residency:
         for entry, bits in work.placement.writes(0, len(work.tokens), self.pool.page_size):
             entry.written |= bits
         if work.context is not None:
-            work.context.record(work.placement.places[0], work.tokens, self.pool.page_size)
+            work.context.record(work.placement.places[0], work.tokens, self.pool.page_size, work.adapter)
 
     def admitted(self, works: Sequence[Work]) -> list[Work]:
         """Those that may run: while the system thrashes, not the first passes of inferlets, unless there is nothing else."""

@@ -81,7 +81,8 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
             if missing:
                 place = index * size + (missing & -missing).bit_length() - 1
                 raise InvalidHandle(f"{space.name} saves token {place} of a working set, which no pass has written")
-        complete = context.plain and len(context.history) >= length
+        # Adapters are numbered by this process alone.
+        complete = context.plain and not context.adapter and len(context.history) >= length
         history = known(context.history[:length]) if complete else None
         hidden = tuple(entry.hidden & bits for entry, bits in zip(entries, wanted, strict=True))
         read.append((cache.contents.read(entries), hidden, tuple(history or ())))

@@ -66,6 +66,7 @@ class Request:
     action: Callable[[], Awaitable[None]] | None = None
     """What to do instead of a pass, when the queue has come to it."""
     observed: Observation | None = None
+    adapter: int = 0
 
 
 class Submitter(Protocol):
@@ -74,6 +75,8 @@ class Submitter(Protocol):
     pool: PagePool
     context_limit: int
     vocabulary: int
+    adapters: tuple[str, ...]
+    """What the model was loaded with, by name."""
     shared: dict[str, WorkingSet]
     """Contexts of nobody's, by key."""
 
@@ -251,6 +254,7 @@ class Space:
             sources=tuple(exchange.sources) if exchange else (),
             kept=exchange.kept if exchange else (),
             observed=call.observed,
+            adapter=self.adapter_number(call.adapter),
         )
         work = self.engine.enqueue(self, request)
         if exchange:
@@ -352,6 +356,21 @@ class Space:
             self.check_positions(call.positions)
         if call.mask is not None and len(call.mask) != count:
             raise InvalidHandle(f"{self.name} gave masks for {len(call.mask)} of {count} tokens; give one for each")
+
+    def adapter_number(self, name: str | None) -> int:
+        """Counted from 1; 0 for none."""
+        if name is None:
+            return 0
+        if name not in self.engine.adapters:
+            loaded = (
+                f"the model was loaded with {', '.join(self.engine.adapters)}"
+                if self.engine.adapters
+                else "there is none"
+            )
+            raise InvalidHandle(
+                f"{self.name} names the adapter {name!r}; {loaded}. Load it with --adapter {name or 'NAME'}=FOLDER"
+            )
+        return self.engine.adapters.index(name) + 1
 
     def check_tokens(self, tokens: tuple[int, ...]) -> None:
         wrong = [token for token in tokens if not 0 <= token < self.engine.vocabulary]

@@ -47,19 +47,22 @@ class Turns(Protocol):
 @dataclass(frozen=True, slots=True)
 class Model:
     """What all guests of a host share. ``turns`` is None where the model has no chat template, ``template`` is its text;
-    ``attention_layers`` is how many layers the device can observe."""
+    ``attention_layers`` is how many layers the device can observe; ``adapters`` are named."""
 
     facts: ModelFacts
     tokenizer: Tokenizer
     turns: Turns | None
     template: str = ""
     attention_layers: int = 0
+    adapters: tuple[str, ...] = ()
 
     @property
     def traits(self) -> tuple[str, ...]:
         """The groups of level 1 functions that there are, as the WIT names them."""
         everywhere = ("allocate", "forward", "input-text", "output-text", "tokenize")
-        return (*everywhere, "introspective") if self.attention_layers else everywhere
+        adapter = ("adapter",) if self.adapters else ()
+        introspective = ("introspective",) if self.attention_layers else ()
+        return everywhere + adapter + introspective
 
 
 @dataclass(eq=False)

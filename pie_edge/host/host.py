@@ -120,7 +120,7 @@ class Host:
         return cls(
             sandbox,
             engine,
-            Model(facts, tokenizer, turns, template, engine.observable_layers),
+            Model(facts, tokenizer, turns, template, engine.observable_layers, engine.adapters),
             limits or Limits(),
             max_instances,
             top_k,

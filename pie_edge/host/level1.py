@@ -75,12 +75,14 @@ class Level1:
         outputs: Sequence[int],
         mask: Sequence[bool] | None,
         layers: Sequence[int] | None = None,
+        adapter: str | None = None,
     ) -> None:
-        """With ``layers``, the attention of the outputs in these is observed."""
+        """With ``layers``, the attention of the outputs in these is observed; ``adapter`` names one of the model's."""
         order = self._queue(queue)
         reads, places = self._ranges(context), self._ranges(writes)
         rows = None if mask is None else self._rows(mask, len(inputs), [*reads, *places])
-        self.handles.forward(queue, reads, inputs, places, outputs, rows, layers).add_done_callback(order.note)
+        done = self.handles.forward(queue, reads, inputs, places, outputs, rows, layers, adapter)
+        done.add_done_callback(order.note)
 
     def mask_page(self, queue: int, page: int, hidden: Sequence[bool]) -> None:
         order = self._queue(queue)

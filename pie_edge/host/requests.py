@@ -44,7 +44,22 @@ def begin(guest: Guest, ticket: int, kind: str, payload: Any) -> Begun:
 
 
 def _forward(guest: Guest, ticket: int, call: tuple[Any, ...]) -> Begun:
-    context, tokens, start, end, rows, epilogue, parameters, positions, mask, observed, embeds, fetches, puts = call
+    (
+        context,
+        tokens,
+        start,
+        end,
+        rows,
+        epilogue,
+        parameters,
+        positions,
+        mask,
+        observed,
+        embeds,
+        fetches,
+        puts,
+        adapter,
+    ) = call
     asked = ForwardCall(
         working_set=context,
         tokens=tuple(tokens),
@@ -60,6 +75,7 @@ def _forward(guest: Guest, ticket: int, call: tuple[Any, ...]) -> Begun:
         fetches=tuple((parameter, _source(source)) for parameter, source in fetches),
         puts=tuple(puts),
         name=ticket,
+        adapter=adapter,
     )
     return guest.space.submit(asked), lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pie_edge.model import adapters
 from pie_edge.model.check import check_counts
 from pie_edge.model.spec import GGUF, Facts, Recording, Spec, WeightSpec
 from pie_edge.program import trace as ops
@@ -142,9 +143,9 @@ def share_rows(listed: Iterable[WeightSpec]) -> tuple[WeightSpec, ...]:
 
 
 def project(r: Recording, x: Value, name: str) -> Value:
-    """x · weightᵀ, plus the bias where the family lists one."""
+    """x · weightᵀ, plus the bias where the family lists one, and what the rows' adapters add."""
     bias = r.weight(f"{name}_bias") if f"{name}_bias" in r.shapes else None
-    return ops.linear(r.t, x, r.weight(name), bias)
+    return adapters.adapt(r, name, x, ops.linear(r.t, x, r.weight(name), bias))
 
 
 def project_qkv(r: Recording, layer: int, x: Value) -> tuple[Value, Value, Value]:

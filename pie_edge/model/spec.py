@@ -68,6 +68,11 @@ class Cache:
     """Slots of recurrent state, the first of which is nobody's."""
     tail: int = 0
     """Tokens whose inputs are kept beside a recurrent state."""
+    adapters: int = 0
+    """Low-rank adapters beside the weights, and the rank that all of them are padded to."""
+    adapter_rank: int = 0
+    adapted: frozenset[str] = frozenset()
+    """The weights that some of them change."""
 
 
 class Family(Protocol):
@@ -179,6 +184,14 @@ class Recording:
     def tail(self, name: str, width: int) -> Value:
         """The last tokens' rows of ``width`` columns, beside a recurrent state."""
         return self.slotted(name, self.cache.tail, width)
+
+    def adapter_matrices(self, weight: str) -> tuple[Value, Value]:
+        """A [adapters, rank, columns] and B [adapters, rows, rank] beside a weight."""
+        c, (rows, columns) = self.cache, self.shapes[weight]
+        return (
+            self.t.state(f"lora_a.{weight}", DType.F32, (c.adapters, c.adapter_rank, columns)),
+            self.t.state(f"lora_b.{weight}", DType.F32, (c.adapters, rows, c.adapter_rank)),
+        )
 
     def tokens(self) -> Value:
         return self.t.state("tokens", DType.U32, (self.cache.token_slots,))

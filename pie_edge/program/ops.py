@@ -147,6 +147,13 @@ _TABLE = (
     ),
     Kind("linear", ("x", "weight"), (), "y[T,rows] = x[T,columns] · weightᵀ (+ bias[rows])", optional=("bias",)),
     Kind(
+        "adapter_linear",
+        ("x", "matrices", "adapters"),
+        (),
+        "y[T,rows] = matrices[n−1] · x[t] of a state [N,rows,columns], n = adapters[t] (+ base[T,rows]); nothing where n = 0",
+        optional=("base",),
+    ),
+    Kind(
         "rope",
         ("x", "positions"),
         ("heads", "rotary", "base", "scale", "style", "magnitude"),

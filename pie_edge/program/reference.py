@@ -98,6 +98,14 @@ def _linear(op: Op, x: Array, weight: Array, bias: Array | None = None) -> tuple
     return (y if bias is None else y + bias,)
 
 
+def _adapter_linear(op: Op, x: Array, matrices: Array, adapters: Array, base: Array | None = None) -> tuple[Array, ...]:
+    y = np.zeros((len(x), matrices.shape[1]), np.float32) if base is None else base.copy()
+    for t, number in enumerate(adapters):
+        if number:
+            y[t] += matrices[number - 1] @ x[t]
+    return (y,)
+
+
 def _rope(op: Op, x: Array, positions: Array, factors: Array | None = None) -> tuple[Array, ...]:
     rotary = op.integer("rotary")
     half = rotary // 2
@@ -294,6 +302,7 @@ _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "layer_norm": _layer_norm,
     "add_rms_norm": _add_rms_norm,
     "linear": _linear,
+    "adapter_linear": _adapter_linear,
     "rope": _rope,
     "kv_append": _kv_append,
     "attention": _attention,

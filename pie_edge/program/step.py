@@ -29,7 +29,7 @@ class Bucket:
 
     ``mask`` M is words of custom masks; ``observed`` O is rows whose attention is observed and ``masses`` W what comes of
     them in all, one a page entry. A Program for a bucket without masks, or without observed rows, has no such inputs.
-    ``recurrent`` is 1 where sequences have recurrent state.
+    ``recurrent`` is 1 where sequences have recurrent state, ``adapters`` where some rows go through an adapter.
     """
 
     rows: int
@@ -40,6 +40,7 @@ class Bucket:
     observed: int = 0
     masses: int = 0
     recurrent: int = 0
+    adapters: int = 0
 
     def holds(self, other: Bucket) -> bool:
         return all(getattr(self, field.name) >= getattr(other, field.name) for field in fields(self))
@@ -47,8 +48,8 @@ class Bucket:
     def __str__(self) -> str:
         masked = f"M{self.mask}" if self.mask else ""
         observed = f"O{self.observed}W{self.masses}" if self.observed else ""
-        recurrent = "Z" if self.recurrent else ""
-        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}{observed}{recurrent}"
+        extras = ("Z" if self.recurrent else "") + ("A" if self.adapters else "")
+        return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}{observed}{extras}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class StepLayout:
         if b.recurrent:
             shapes.append(("state_slots", DType.U32, (b.sequences, SLOT_WORDS)))
             shapes.append(("state_spans", DType.U32, (b.sequences, SPAN_WORDS)))
+        if b.adapters:
+            shapes.append(("adapters", DType.U32, (b.rows,)))
         laid, offset = {}, 0
         for name, dtype, shape in shapes:
             field = Field(name, dtype, offset, shape)
@@ -126,6 +129,8 @@ class StepLayout:
             raise ValueError(
                 f"the step has {len(step.state_slots)} words of state slots; bucket {self.bucket} doesn't fit"
             )
+        if counts.adapters > self.bucket.adapters:
+            raise ValueError(f"the step has rows with adapters; bucket {self.bucket} has none")
         if counts.observed > self.bucket.observed or counts.masses > self.bucket.masses:
             raise ValueError(
                 f"the step observes {counts.observed} rows over {counts.masses} page entries; bucket {self.bucket} has no room"
@@ -156,7 +161,8 @@ class StepInputs:
     read from (0: none yet), its *home*, which the state goes to and whose tail is read and written, and *fold*, which the state
     at an earlier place goes to (0: none). ``state_spans`` has ``SPAN_WORDS``: *start*, how many tokens of the context come before
     its first row; *replayed*, how many of them the source's state lacks; and *folded*, how many tokens, those replayed and then
-    the step's rows, the state of fold has more than the source's.
+    the step's rows, the state of fold has more than the source's. ``adapters`` has the adapter of each row, counted from 1, or 0
+    for none.
     """
 
     token_src: Sequence[int]
@@ -177,6 +183,7 @@ class StepInputs:
     mass_layers: Sequence[int] = ()
     state_slots: Sequence[int] = ()
     state_spans: Sequence[int] = ()
+    adapters: Sequence[int] = ()
 
     @cached_property
     def counts(self) -> Bucket:
@@ -184,4 +191,5 @@ class StepInputs:
         masses = self.mass_starts[-1] if self.mass_starts else 0
         observed = len(self.mass_rows)
         sampled, entries, mask = len(self.sample_rows), len(self.pages), len(self.mask)
-        return Bucket(rows, sequences, sampled, entries, mask, observed, masses, int(bool(self.state_slots)))
+        recurrent, adapters = int(bool(self.state_slots)), int(bool(self.adapters))
+        return Bucket(rows, sequences, sampled, entries, mask, observed, masses, recurrent, adapters)

@@ -112,6 +112,16 @@ def linear(t: Trace, x: Value, weight: Value, bias: Value | None = None) -> Valu
     return y
 
 
+def adapter_linear(t: Trace, x: Value, matrices: Value, adapters: Value, base: Value | None = None) -> Value:
+    """Each row times the matrix of its adapter, of ``matrices`` [N,rows,columns]; added to ``base``, if there is one."""
+    _width("adapter_linear", matrices, matrices.shape[2], x.shape[1])
+    y = t.temp((x.shape[0], matrices.shape[1]))
+    if base is not None:
+        _same("adapter_linear", y, base)
+    t.op("adapter_linear", (x, matrices, adapters) if base is None else (x, matrices, adapters, base), (y,))
+    return y
+
+
 def rope(
     t: Trace,
     x: Value,

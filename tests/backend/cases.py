@@ -219,6 +219,24 @@ _add("linear of a vocabulary", _linear(2, 2, 70_001, 32, Affine(8, 32, DType.F16
 _add("linear of a dense vocabulary", _linear(1, 1, 70_001, 8, Dense(DType.BF16), False))
 
 
+def _adapter_linear(rows: int, outputs: int, columns: int, base: bool) -> Builder:
+    def make(case: Case) -> None:
+        step, bucket = rows_step(rows, 8)
+        numbers = [(3 * t + 2) % 4 for t in range(rows)]
+        fields = case.step(replace(step, adapters=numbers), replace(bucket, adapters=1))
+        x = case.row_state("x", case.normal(8, columns))
+        matrices = case.state("m", case.normal(3, outputs, columns))
+        added = case.row_state("y", case.normal(8, outputs)) if base else None
+        case.results = (ops.adapter_linear(case.trace, x, matrices, fields["adapters"], added),)
+        case.tolerance = 1e-5
+
+    return make
+
+
+for _rows, _outputs, _columns, _base in ((1, 8, 576, False), (7, 70, 16, True), (8, 33, 67, True), (5, 16, 7, False)):
+    _add(f"adapter_linear {_outputs}x{_columns} {_rows} rows", _adapter_linear(_rows, _outputs, _columns, _base))
+
+
 def _embed(encoding: Encoding) -> Builder:
     def make(case: Case) -> None:
         step, bucket = rows_step(7, 8)

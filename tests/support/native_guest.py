@@ -71,7 +71,9 @@ class NativeHost:
         self._thread = thread
         tokenizer: Any = TinyTokenizer()
         turns, engine = TinyTurns() if template else None, thread.engine
-        described = Model(engine.facts, tokenizer, turns, attention_layers=engine.observable_layers)
+        described = Model(
+            engine.facts, tokenizer, turns, attention_layers=engine.observable_layers, adapters=engine.adapters
+        )
         self.said: list[str] = []
         source: Any = SimpleNamespace()
         self.guest: Guest = thread.ask(
@@ -103,6 +105,9 @@ class NativeHost:
 
     def facts(self) -> _host.Facts:
         return _host.Facts(*self.call("model", "get-facts"))
+
+    def adapters(self) -> list[str]:
+        return list(self.call("model", "adapters"))
 
     def encode(self, text: str, special: bool) -> list[int]:
         return list(self.call("model", "encode", text, special))
@@ -222,7 +227,7 @@ def _submission(ticket: int, request: _host.Request) -> tuple[int, tuple[str, An
             call = (context.id, tokens, start, end, rows, epilogue, parameters, positions, mask, observed)
             embeds = [(after, _source(source)) for after, source in request.embeds]
             fetches = [(number, _source(source)) for number, source in request.fetches]
-            return ticket, ("forward", (*call, embeds, fetches, request.puts))
+            return ticket, ("forward", (*call, embeds, fetches, request.puts, request.adapter))
         case _host.ChannelValue(channel, stays):
             return ticket, ("read-value" if stays else "take-value", channel)
         case _host.SaveSnapshot(context, name, length, note):
@@ -273,6 +278,6 @@ def native(*, seed: int = 1, template: bool = True, **settings: Any) -> Iterator
 
 def _forget() -> None:
     """What one instance knows and the next must not."""
-    for cached in (model.facts, model.attention_layers, chat._prefix, chat._stop_tokens):
+    for cached in (model.facts, model.adapters, model.attention_layers, chat._prefix, chat._stop_tokens):
         cached.cache_clear()
     _seeds._numbers = itertools.count()

@@ -14,6 +14,7 @@ from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.parking import Spill
 from pie_edge.model import llama
+from pie_edge.model.adapters import Adapters
 from pie_edge.model.llama import LlamaSpec
 from pie_edge.model.rope import Rope
 from pie_edge.program.encodings import Dense, DType
@@ -76,8 +77,37 @@ def random_weights(spec: LlamaSpec = SPEC, seed: int = 0) -> dict[str, Any]:
     return found
 
 
-async def open_tiny(backend: Backend, spill: Spill | None = None, **settings: Any) -> Engine:
+ADAPTERS = ("poet", "clerk")
+RANK = 4
+
+
+def random_adapters(seed: int = 1) -> Adapters:
+    """Two that change much, on two matrices of the first layer."""
+    rng = np.random.default_rng(seed)
+    shapes = {weight.name: weight.shape for weight in llama.weights(SPEC)}
+    matrices = {}
+    for name in ("0.q", "0.down"):
+        rows, columns = shapes[name]
+        matrices[f"lora_a.{name}"] = rng.normal(size=(len(ADAPTERS), RANK, columns)).astype(np.float32)
+        matrices[f"lora_b.{name}"] = rng.normal(size=(len(ADAPTERS), rows, RANK)).astype(np.float32)
+    return Adapters(ADAPTERS, RANK, {name: memoryview(values).cast("B") for name, values in matrices.items()})
+
+
+def adapted_weights(number: int) -> dict[str, Any]:
+    """The weights with the adapter of this number, from 0, added in."""
+    found, adapters = random_weights(), random_adapters()
+    for name in ("0.q", "0.down"):
+        rows, columns = found[name].shape
+        a = np.frombuffer(adapters.matrices[f"lora_a.{name}"], "<f4").reshape(-1, RANK, columns)[number]
+        b = np.frombuffer(adapters.matrices[f"lora_b.{name}"], "<f4").reshape(-1, rows, RANK)[number]
+        found[name] = found[name] + b @ a
+    return found
+
+
+async def open_tiny(
+    backend: Backend, spill: Spill | None = None, adapters: Adapters | None = None, **settings: Any
+) -> Engine:
     facts = ModelFacts("tiny", "llama", SPEC.vocabulary, SPEC.context, PAGE)
     weights = {name: (Dense(DType.F32), ArrayWeight(values)) for name, values in random_weights().items()}
     chosen = DeviceSettings(**({"page_size": PAGE, "kv_memory": 1 << 20, "rows": 32, "sequences": 8} | settings))
-    return await Engine.open(facts, SPEC, llama, weights, backend, chosen, spill=spill)
+    return await Engine.open(facts, SPEC, llama, weights, backend, chosen, spill=spill, adapters=adapters)

@@ -3,9 +3,10 @@
 
 kernel add, scale, softcap, activation, glu, rms_norm, add_rms_norm, layer_norm, rope_angles, rope, kv_append, attention,
     attention_merge, attention_mass, prepare_affine, prepare_dense, linear_affine, linear_dense, embed, gather_rows, store,
-    copy_pages, copy_slots, repack;
+    copy_pages, copy_slots, repack, adapter_linear;
 
 kernel *const kernels[] = {add,           scale,         softcap,        activation,      glu,           rms_norm,
                            add_rms_norm,  layer_norm,    rope_angles,    rope,            kv_append,     attention,
                            attention_merge, attention_mass, prepare_affine, prepare_dense, linear_affine, linear_dense,
-                           embed,         gather_rows,   store,          copy_pages,      copy_slots,    repack};
+                           embed,         gather_rows,   store,          copy_pages,      copy_slots,    repack,
+                           adapter_linear};

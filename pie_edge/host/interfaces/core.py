@@ -133,6 +133,7 @@ CORE: dict[str, Interface] = {
         {"decoder": (DECODER, lambda guest, decoder: guest.decoders.drop(decoder))},
         {
             "get-facts": _facts,
+            "adapters": lambda guest: list(guest.model.adapters),
             "encode": _encode,
             "decode": _decode,
             "vocabulary": _vocabulary,

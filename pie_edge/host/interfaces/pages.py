@@ -16,8 +16,11 @@ def _without(guest: Guest, trait: str) -> Unsupported:
     )
 
 
-def _no_adapter(guest: Guest, *arguments: Any) -> None:
-    raise _without(guest, "adapter")
+def _forward_with_adapter(guest: Guest, queue: int, adapter: str, *call: Any) -> None:
+    if not guest.model.adapters:
+        raise _without(guest, "adapter")
+    context, inputs, writes, outputs, mask = call
+    guest.level1.forward(queue, context, inputs, writes, outputs, mask, adapter=adapter)
 
 
 def _no_image(guest: Guest, *arguments: Any) -> None:
@@ -69,7 +72,7 @@ PAGES: dict[str, Interface] = {
         {},
         {
             "forward": lambda guest, *call: guest.level1.forward(*call),
-            "forward-with-adapter": _no_adapter,
+            "forward-with-adapter": _forward_with_adapter,
             "mask-kv-page": lambda guest, queue, page, hidden: guest.level1.mask_page(queue, page, hidden),
         },
     ),

@@ -42,8 +42,9 @@ class _Trunk:
 class KV:
     """The first ``seen`` tokens of a context are in it. One pass at a time: the caller sees to that."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, adapter: str | None = None) -> None:
         self.seen = 0
+        self.adapter = adapter
         self._seed = seed
         self._pages: WorkingSet | None = None
         self._trunk: _Trunk | None = None
@@ -112,7 +113,7 @@ class KV:
         self._pages, self.seen = None, len(tokens)
 
     def _copy(self, seed: int) -> KV:
-        copy = KV(seed)
+        copy = KV(seed, self.adapter)
         copy.seen = self.seen
         if self._trunk is not None:
             copy._join(self._trunk)
@@ -147,6 +148,7 @@ class KV:
         step = ForwardPass()
         step.embed(tokens[self.seen :])
         step.bind_state(pages, pages.geometry(self.seen, len(tokens)))
+        step.adapt(self.adapter)
         return step
 
     def _release(self) -> None:

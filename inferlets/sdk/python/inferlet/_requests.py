@@ -76,6 +76,7 @@ class Forward:
     embeds: list[tuple[int, Source]] = field(default_factory=list)
     fetches: list[tuple[int, Source]] = field(default_factory=list)
     puts: list[tuple[int, int]] = field(default_factory=list)
+    adapter: str | None = None
 
 
 @dataclass(slots=True)

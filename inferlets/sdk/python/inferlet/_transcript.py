@@ -18,13 +18,18 @@ from inferlet.eta.trace import Traced
 class Transcript:
     """``revision`` counts the changes, so that whoever builds on it notices somebody else's."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, adapter: str | None = None) -> None:
         self.tokens: list[int] = []
         self.revision = 0
         self.seed = seed
-        self._kv = KV(seed)
+        self._kv = KV(seed, model.checked_adapter(adapter))
         self._forks = 0
         self._lock = asyncio.Lock()
+
+    @property
+    def adapter(self) -> str | None:
+        """What its tokens go through."""
+        return self._kv.adapter
 
     @property
     def cached(self) -> int:
@@ -70,13 +75,14 @@ class Transcript:
         self._kv.hold(WorkingSet(handle.capacity(), _handle=handle), 0)
         return note
 
-    def restore(self, tokens: Sequence[int], seen: int) -> None:
-        """What was loaded: ``seen`` of the tokens are in the pages."""
+    def restore(self, tokens: Sequence[int], seen: int, adapter: str | None = None) -> None:
+        """What was loaded: ``seen`` of the tokens are in the pages, and came through ``adapter``."""
+        self._kv.adapter = model.checked_adapter(adapter)
         self.fill(tokens)
         self._kv.seen = seen
 
     def fork(self, seed: int | None) -> Transcript:
-        child = Transcript(derived(self.seed, self._forks) if seed is None else seed)
+        child = Transcript(derived(self.seed, self._forks) if seed is None else seed, self.adapter)
         self._forks += 1
         child._kv = self._kv.fork(self.tokens, child.seed)
         child.tokens = list(self.tokens)

@@ -91,6 +91,9 @@ class ComponentHost(Pages, Outside):
         facts = model.get_facts()
         return Facts(*(getattr(facts, name) for name in Facts.__slots__))
 
+    def adapters(self) -> list[str]:
+        return list(model.adapters())
+
     def chat_turn(self, role: str, text: str) -> list[int]:
         tokens: list[int] = checked(chat.turn)(_ROLES[role], text)
         return tokens

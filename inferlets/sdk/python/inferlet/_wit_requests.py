@@ -69,6 +69,7 @@ def _forward(request: Forward) -> Any:
         [forward.Embedded(after, _source(source)) for after, source in request.embeds],
         [forward.Fetched(parameter, _source(source)) for parameter, source in request.fetches],
         [forward.Placed(output, channel) for output, channel in request.puts],
+        request.adapter,
     )
     return events.Request_Forward(call)
 

@@ -38,16 +38,17 @@ class Context:
 
     Filling costs nothing by itself: tokens are forwarded when logits are needed, all at once. Pages are taken as they fill
     and given back when the context is closed, leaves its ``with`` block, or is no longer referred to. ``seed`` is what its
-    random numbers derive from; by default each context of a program has its own, which follows from the program's.
+    random numbers derive from; by default each context of a program has its own, which follows from the program's. Its tokens
+    go through ``adapter``, one of ``model.adapters()``, if it has one; so do those of its forks.
     """
 
-    def __init__(self, model: ModuleType | None = None, *, seed: int | None = None) -> None:
-        """``model`` is ``inferlet.model``: there is the one."""
+    def __init__(self, model: ModuleType | None = None, *, seed: int | None = None, adapter: str | None = None) -> None:
+        """``model`` is ``inferlet.model``: there is the one. Raises InvalidHandle for an adapter that it hasn't."""
         if model is not None and model is not _model:
             raise UsageError(
                 f"a context of {model!r} was asked for; write Context(model), after `from inferlet import model`"
             )
-        self._start(Transcript(first_seed() if seed is None else seed))
+        self._start(Transcript(first_seed() if seed is None else seed, adapter))
         self.transcript.fill(chat.prefix())
 
     @classmethod
@@ -207,7 +208,8 @@ class Context:
         for fork in forks:
             added = fork.transcript.tokens[fork._base :]
             texts.append(_model.decode(added, continued=True))
-            if fork.transcript.tokens[: fork._base] == self.transcript.tokens:
+            alike = fork.transcript.adapter == self.transcript.adapter
+            if alike and fork.transcript.tokens[: fork._base] == self.transcript.tokens:
                 self.transcript.adopt(fork.transcript)
             else:
                 self.transcript.fill(added)
@@ -240,7 +242,8 @@ class Context:
 
     async def save(self, name: str) -> None:
         """Keeps it on disk under ``name``, in place of what had that name. ``snapshots`` has the names there are."""
-        await snapshots.save(self.transcript, name, {"turn": self.turn.name, "opened": self.opened})
+        state = {"turn": self.turn.name, "opened": self.opened, "adapter": self.transcript.adapter}
+        await snapshots.save(self.transcript, name, state)
 
     @classmethod
     async def load(cls, name: str, *, seed: int | None = None) -> Context:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from inferlet import _check
 from inferlet._host import Description, Facts, host
-from inferlet.errors import UsageError
+from inferlet.errors import InvalidHandle, UsageError
 
 TRAITS = (
     "allocate",
@@ -57,6 +57,22 @@ def context_size() -> int:
 def page_size() -> int:
     """Tokens in a KV page."""
     return facts().page_size
+
+
+@functools.cache
+def adapters() -> list[str]:
+    """The names of the low-rank adapters (LoRA) that it was loaded with, for ``ForwardPass.adapt`` and ``Context(adapter=…)``."""
+    return host().adapters()
+
+
+def checked_adapter(adapter: str | None) -> str | None:
+    """The same name. Raises InvalidHandle where the model has no such adapter."""
+    if adapter is not None and adapter not in adapters():
+        there = f"it has {', '.join(adapters())}" if adapters() else "it was loaded with none"
+        raise InvalidHandle(
+            f"{name()} has no adapter {adapter!r}; {there}. Adapters are loaded with `--adapter NAME=FOLDER`"
+        )
+    return adapter
 
 
 @functools.cache

@@ -43,7 +43,7 @@ async def load(transcript: Transcript, name: str) -> dict[str, Any]:
             f"the snapshot {name!r} was written by another version of the SDK (format {state.get('version')}, this one "
             f"reads {_VERSION}); fill the context anew and save it again"
         )
-    transcript.restore(state["tokens"], state["seen"])
+    transcript.restore(state["tokens"], state["seen"], state.get("adapter"))
     return state
 
 

@@ -38,6 +38,7 @@ class ForwardPass:
         self._traced: Traced | None = None
         self._output: Output | None = None
         self._observation: Observation | None = None
+        self._adapter: str | None = None
         self._run = Submitted()
 
     def embed(self, tokens: Embedded | Iterable[Embedded], positions: Iterable[int] | None = None) -> None:
@@ -62,6 +63,14 @@ class ForwardPass:
         What isn't written, is hidden, or comes later in the pass can't be seen in any case.
         """
         self._mask = rows
+
+    def adapt(self, adapter: str | None) -> None:
+        """Goes through one of ``model.adapters()``; None is the model alone, as it is without this call.
+
+        Keys and values that came through different adapters may be in one context, but only those that all came through
+        the same one are shared with others that begin alike. Raises InvalidHandle for a name that the model hasn't.
+        """
+        self._adapter = model.checked_adapter(adapter)
 
     def bind_state(self, context: WorkingSet, geometry: Geometry) -> None:
         """The context that is read and written, and where the tokens go."""
@@ -177,6 +186,7 @@ class ForwardPass:
             embeds,
             traced.fetches if traced else [],
             traced.puts if traced else [],
+            self._adapter,
         )
 
     def _flat_mask(self, count: int, end: int) -> list[bool] | None:
