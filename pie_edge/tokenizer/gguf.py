@@ -32,8 +32,10 @@ def build(metadata: Mapping[str, Any]) -> Tokenizer:
         )
     vocabulary = read(metadata)
     roles = _roles(metadata, family, vocabulary)
-    # A token with such a role is a control token, whatever the converter wrote: user text must not become it.
-    vocabulary = vocabulary.with_kinds({token: Kind.CONTROL for token in roles.values() if token is not None})
+    # A token with such a role is a control token, whatever the converter wrote: user text must not become it. Unless it is a
+    # byte: no text with that byte could be written without it.
+    named = [token for token in roles.values() if token is not None and not _is_byte(family, vocabulary, token)]
+    vocabulary = vocabulary.with_kinds(dict.fromkeys(named, Kind.CONTROL))
     if family != "gpt2":
         vocabulary = _with_spaces(vocabulary)
     model, matching, adds_bos = make(metadata, vocabulary)
@@ -45,6 +47,11 @@ def build(metadata: Mapping[str, Any]) -> Tokenizer:
         adds_bos=_flag(metadata, "add_bos_token", adds_bos) and roles["bos"] is not None,
     )
     return Tokenizer(vocabulary, model, special, matching)
+
+
+def _is_byte(family: str, vocabulary: Vocabulary, token: int) -> bool:
+    text = vocabulary.texts[token]
+    return vocabulary.kinds[token] == Kind.BYTE or (len(text) == 1 if family == "gpt2" else text == "▁")
 
 
 def _byte_level(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> tuple[Model, Matching, bool]:

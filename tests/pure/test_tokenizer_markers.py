@@ -173,6 +173,15 @@ def test_metadata_of_any_type_makes_a_tokenizer_or_a_typed_error(family: str, da
     assert tokenizer.decode(tokenizer.encode("a <s>")) == "a <s>"
 
 
+@pytest.mark.parametrize("family", ["gpt2", "llama", "t5"])
+@pytest.mark.parametrize("role", ["bos", "eos", "eot"])
+def test_a_byte_with_a_role_can_still_be_written(family: str, role: str) -> None:
+    for token in range(1, 260 if family == "t5" else 258):
+        metadata = byte_level(CONTROL) if family == "gpt2" else sentencepiece({"▁": -1.0, "a": -2.0}, model=family)
+        tokenizer = Tokenizer.from_gguf(metadata | {f"tokenizer.ggml.{role}_token_id": token})
+        assert tokenizer.decode(tokenizer.encode("a <s>")) == "a <s>"
+
+
 def test_a_merge_of_what_is_no_token_is_left_out() -> None:
     metadata = byte_level(merges=[("<", "s")]) | {"tokenizer.ggml.merges": ["< s", "<x s"]}
     metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"], "<xs"]
