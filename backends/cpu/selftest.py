@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backends.cpu.crew import Crew
+from pie_edge.backends.cpu.device import processor
 from pie_edge.backends.cpu.executable import Arena, ModelExecutable, compile_program
 from pie_edge.backends.cpu.memory import LinearMemory
 from pie_edge.backends.cpu.weights import Loader, allocate
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import LAYER_WORDS, StepInputs, StepLayout
@@ -187,17 +190,11 @@ def check(memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> No
     answers = json.loads(ANSWERS.read_text(encoding="utf-8"))
     for op in exam.program.ops:
         for name in outputs.keys() & set(op.outputs):
-            found = digest(np.asarray(outputs[name]))
-            if not _close(found, answers[name]):
+            if wrong := fault(exam.program, op, digest(np.asarray(outputs[name])), answers[name], TOLERANCE):
                 raise BackendUnavailable(
-                    f"the cpu backend's kernel {op.kind!r} computes wrong on this machine ({op}: {found} instead of "
-                    f"{answers[name]}); update wasmtime, or report this processor"
+                    f"{processor()} with wasmtime {version('wasmtime')} computes cpu {wrong}; update wasmtime, or report this "
+                    "processor"
                 )
-
-
-def _close(found: list[float], expected: list[float]) -> bool:
-    a, b = np.array(found), np.array(expected)
-    return bool(np.abs(a - b).max() <= TOLERANCE * np.abs(b).max())
 
 
 def _run(exam: Examination, memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> dict[str, memoryview]:

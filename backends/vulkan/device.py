@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pie_edge.backends.vulkan.api import API_1_2, Handle, check, ffi, lib, make, version_text, vk
-from pie_edge.backends.vulkan.probe import unique
+from pie_edge.backends.vulkan.probe import narrow_subgroups, unique
 from pie_edge.errors import BackendUnavailable
 
 _CPU = 4
@@ -157,6 +157,8 @@ def _look_at(physical: Handle) -> tuple[Facts, str]:
     facts = _facts(properties.properties, subgroup, controls, driver, timestamps, memory, _narrow_types(physical))
     if family < 0:
         return facts, "it has no compute queue"
+    if narrow := narrow_subgroups(subgroup.subgroupSize):
+        return facts, f"it {narrow}"
     return facts, "" if _has_timeline(physical) else "it has no timeline semaphores"
 
 

@@ -22,6 +22,9 @@ API_VERSION_1_2 = 1 << 22 | 2 << 12
 APPLICATION_INFO, INSTANCE_CREATE_INFO = 0, 1
 PORTABILITY_BIT = 1
 DEVICE_TYPE_CPU = 4
+LEAST_SUBGROUP = 4
+"""Invocations that a subgroup has to have: Mesa's software device falls down with two."""
+_SUBGROUP_PROPERTIES, _PROPERTIES_2 = 1000094000, 1000059001
 
 
 class _ApplicationInfo(ctypes.Structure):
@@ -63,6 +66,21 @@ class _DeviceProperties(ctypes.Structure):
     )
 
 
+class _SubgroupProperties(ctypes.Structure):
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("next", ctypes.c_void_p),
+        ("size", ctypes.c_uint32),
+        ("stages", ctypes.c_uint32),
+        ("operations", ctypes.c_uint32),
+        ("quads", ctypes.c_uint32),
+    )
+
+
+class _DeviceProperties2(ctypes.Structure):
+    _fields_ = (("type", ctypes.c_int), ("next", ctypes.c_void_p), ("properties", _DeviceProperties))
+
+
 def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
     vulkan = _loader(open_library)
     if vulkan is None:
@@ -78,13 +96,11 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
 
 
 def _finding(devices: list[_Device], *, installed: bool) -> Finding:
-    usable = [device for device in devices if device.api >= API_VERSION_1_2]
+    usable = [device for device in devices if not device.refusal]
     if not devices:
         return Finding((), "no Vulkan driver has a device", REMEDY)
     if not usable:
-        first = devices[0]
-        found = f"{first.name} has Vulkan {first.api >> 22 & 127}.{first.api >> 12 & 1023}, 1.2 is needed"
-        return Finding((), found, "update the GPU's driver")
+        return Finding((), f"{devices[0].name} {devices[0].refusal}", "update the GPU's driver")
     hardware = tuple(device.name for device in usable if not device.software)
     software = tuple(device.name for device in usable if device.software)
     if not installed:
@@ -117,6 +133,19 @@ class _Device(NamedTuple):
     """Unique: the second of two equal cards is ``NAME (2)``."""
     api: int
     software: bool
+    subgroup: int = LEAST_SUBGROUP
+    """Invocations of one; of an old device, which can't be asked, this."""
+
+    @property
+    def refusal(self) -> str:
+        """What it has too little of, if anything."""
+        if self.api < API_VERSION_1_2:
+            return f"has Vulkan {self.api >> 22 & 127}.{self.api >> 12 & 1023}, 1.2 is needed"
+        return narrow_subgroups(self.subgroup)
+
+
+def narrow_subgroups(size: int) -> str:
+    return f"has subgroups of {size}, {LEAST_SUBGROUP} are needed" if size < LEAST_SUBGROUP else ""
 
 
 def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[_Device]:
@@ -128,12 +157,20 @@ def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[_Device]:
     for handle in handles[: count.value]:
         properties = _DeviceProperties()
         vulkan.vkGetPhysicalDeviceProperties(ctypes.c_void_p(handle), ctypes.byref(properties))
-        found.append(properties)
-    names = unique(properties.name.decode("utf-8", "replace") for properties in found)
+        subgroup = _subgroup(vulkan, handle) if properties.api_version >= API_VERSION_1_2 else LEAST_SUBGROUP
+        found.append((properties, subgroup))
+    names = unique(properties.name.decode("utf-8", "replace") for properties, _ in found)
     return [
-        _Device(name, properties.api_version, properties.type == DEVICE_TYPE_CPU)
-        for name, properties in zip(names, found, strict=True)
+        _Device(name, properties.api_version, properties.type == DEVICE_TYPE_CPU, subgroup)
+        for name, (properties, subgroup) in zip(names, found, strict=True)
     ]
+
+
+def _subgroup(vulkan: Any, handle: int) -> int:
+    subgroup = _SubgroupProperties(_SUBGROUP_PROPERTIES)
+    properties = _DeviceProperties2(_PROPERTIES_2, ctypes.addressof(subgroup))
+    vulkan.vkGetPhysicalDeviceProperties2(ctypes.c_void_p(handle), ctypes.byref(properties))
+    return int(subgroup.size)
 
 
 def unique(names: Iterable[str]) -> list[str]:

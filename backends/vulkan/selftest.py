@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import LAYER_WORDS, Bucket, StepInputs, StepLayout
@@ -226,16 +227,13 @@ def check(device: str, driver: str, halves: bool, run: Run) -> None:
     answers = json.loads(ANSWERS.read_text(encoding="utf-8"))[precision(halves)]
     for op in exam.program.ops:
         for name in op.outputs:
-            if name in outputs and not _close(digest(np.asarray(outputs[name])), answers[name]):
+            wrong = name in outputs and fault(
+                exam.program, op, digest(np.asarray(outputs[name])), answers[name], TOLERANCE
+            )
+            if wrong:
                 raise BackendUnavailable(
-                    f"the Vulkan driver of {device} ({driver}) computes kernel {op.kind!r} wrong ({op}: "
-                    f"{digest(np.asarray(outputs[name]))} instead of {answers[name]}); update it, or use another --backend"
+                    f"{device} with driver {driver} computes Vulkan {wrong}; update it, or use another --backend"
                 )
-
-
-def _close(found: list[float], expected: list[float]) -> bool:
-    a, b = np.array(found), np.array(expected)
-    return bool(np.abs(a - b).max() <= TOLERANCE * np.abs(b).max())
 
 
 def precision(halves: bool) -> str:

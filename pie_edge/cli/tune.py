@@ -9,17 +9,23 @@ import typer
 
 from pie_edge.backend_choice import choose, has_variants
 from pie_edge.cli.outcome import reported
+from pie_edge.config import load
 from pie_edge.errors import UsageError
 from pie_edge.paths import cache_folder
 
 
 @reported
 def tune(
-    backend: Annotated[str, typer.Option(help="Backend to tune; auto takes the one that `run` would.")] = "auto",
-    device: Annotated[str, typer.Option(help="Its device, by number or part of its name.")] = "",
+    backend: Annotated[
+        str | None, typer.Option(help="Backend to tune; auto takes the one that `run` would. [default: the setting]")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Its device, by number or part of its name. [default: the setting]")
+    ] = None,
 ) -> None:
     """Time the few variants of each hot kernel on the device, and keep the fastest."""
-    choice = choose(backend, device)
+    settings = load({"backend": backend, "device": device}).settings
+    choice = choose(settings.backend, settings.device)
     if not has_variants(choice.backend):
         raise UsageError(f"backend {choice.backend} has no variants to choose from; nothing is to be tuned")
     print(f"tuning {choice.backend} ({choice.device})")

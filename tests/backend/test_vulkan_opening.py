@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ pytest.importorskip("tests.support.needs_vulkan")
 from pie_edge.backend_choice import Choice, open_backend
 from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
-from pie_edge.backends.vulkan.device import Gpu, open_gpu
+from pie_edge.backends.vulkan.device import Gpu, open_gpu, survey
 from pie_edge.backends.vulkan.fuse import fuse
 from pie_edge.backends.vulkan.launch import Module
 from pie_edge.backends.vulkan.lower import KINDS
@@ -60,6 +61,7 @@ def test_a_device_that_computes_right_is_opened_and_not_examined_again(
 def test_a_driver_that_computes_wrong_is_refused_by_name(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    variant_of = {"attention": "page_size 8", "rope": "rotary 8", "glu": "act silu", "embed": "affine4g32-f16-min"}
     known = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
     output = next(
         op.outputs[0]
@@ -71,8 +73,20 @@ def test_a_driver_that_computes_wrong_is_refused_by_name(
     wrong.write_text(json.dumps(known), encoding="utf-8")
     monkeypatch.setattr(selftest, "ANSWERS", wrong)
     for _ in range(2):  # that it failed isn't taken for a pass
-        with pytest.raises(BackendUnavailable, match=f"driver of .* computes kernel '{kind}' wrong"):
+        with pytest.raises(BackendUnavailable) as refused:
             asyncio.run(open_vulkan(cache_dir=tmp_path))
+        told = re.fullmatch(
+            rf"(.+) with driver (.+) computes Vulkan kernel '{kind}', (.+), wrong: the worst error is (\S+), and "
+            r"(\S+) is allowed; update it, or use another --backend",
+            str(refused.value),
+        )
+        assert told is not None
+        device, driver, variant, error, allowed = told.groups()
+        facts = survey()[0][0]
+        assert (device, driver) == (facts.name, facts.driver)
+        assert variant_of[kind] in variant
+        assert float(error) == pytest.approx(0.1, abs=0.01)
+        assert float(allowed) == pytest.approx(selftest.TOLERANCE * max(map(abs, known["f16"][output])), rel=0.1)
 
 
 def test_what_tuning_found_is_used_by_later_loads_of_the_same_kernels(
@@ -157,9 +171,14 @@ def test_the_command_measures_all_variants_and_keeps_the_fastest(
     gpu.close()
 
 
-def test_a_backend_without_variants_says_that_there_is_nothing_to_tune(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("words", [["--backend", "cpu"], []])
+def test_a_backend_without_variants_says_that_there_is_nothing_to_tune(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Named on the command line, or by the setting that every command reads."""
+    monkeypatch.setenv("PIE_EDGE_BACKEND", "vulkan" if words else "cpu")
     with pytest.raises(SystemExit) as ended:
-        app.start(["tune", "--backend", "cpu"])
+        app.start(["tune", *words])
     assert ended.value.code
     assert "backend cpu has no variants to choose from" in capsys.readouterr().err
 

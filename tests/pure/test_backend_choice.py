@@ -86,6 +86,7 @@ def test_auto_takes_the_only_device_by_its_name_though_it_is_software(machine: M
 
 
 DEVICES = [("Old", API_VERSION_1_1, False), ("Arc", API_VERSION_1_2, False), ("llvmpipe", API_VERSION_1_2, True)]
+PAIRS = ("llvmpipe (64 bits)", API_VERSION_1_2, True, 2)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +95,11 @@ DEVICES = [("Old", API_VERSION_1_1, False), ("Arc", API_VERSION_1_2, False), ("l
         (DEVICES, Finding(("Arc",), spare=("llvmpipe",))),
         (DEVICES[2:], Finding(("llvmpipe",), software=True)),
         (DEVICES[:1], Finding((), "Old has Vulkan 1.1, 1.2 is needed", "update the GPU's driver")),
+        ([PAIRS], Finding((), "llvmpipe (64 bits) has subgroups of 2, 4 are needed", "update the GPU's driver")),
+        ([PAIRS, DEVICES[1]], Finding(("Arc",))),
     ],
 )
-def test_vulkan_devices_are_told_apart_by_what_they_can_do(seen: list[tuple[str, int, bool]], found: Finding) -> None:
+def test_vulkan_devices_are_told_apart_by_what_they_can_do(seen: list[tuple[Any, ...]], found: Finding) -> None:
     assert _finding([_Device(*device) for device in seen], installed=True) == found
 
 
