@@ -166,7 +166,7 @@ def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[_Device]:
     ]
 
 
-def _subgroup(vulkan: Any, handle: int) -> int:
+def _subgroup(vulkan: Any, handle: int | None) -> int:
     subgroup = _SubgroupProperties(_SUBGROUP_PROPERTIES)
     properties = _DeviceProperties2(_PROPERTIES_2, ctypes.addressof(subgroup))
     vulkan.vkGetPhysicalDeviceProperties2(ctypes.c_void_p(handle), ctypes.byref(properties))
