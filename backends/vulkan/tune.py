@@ -1,45 +1,44 @@
 """Which variants of the hot kernels are fastest here: measured on the device, kept by device, driver and kernels.
 
-Each choice is made by itself, starting from the defaults: a few variants run a chain of one kernel at a representative size,
-and the fastest is taken if it is faster by more than what measuring wavers. A driver that refuses a variant loses only that.
+Each choice is made by itself, starting from the defaults: a few variants run a chain of one kernel at a representative size, in
+turns, so that whatever else the machine does meets all of them. The fastest meets the default again, alone, and is taken if it
+wins clearly that time, too: what is only noise doesn't. A driver that refuses a variant loses only that.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from pie_edge.backends.vulkan.compiler import Compiler
 from pie_edge.backends.vulkan.device import Facts, open_gpu
-from pie_edge.backends.vulkan.loader import Loader
 from pie_edge.backends.vulkan.remembered import Record
-from pie_edge.backends.vulkan.selftest import MadeWeight
 from pie_edge.backends.vulkan.session import Session
+from pie_edge.backends.vulkan.trial import Chain, Trial, attentions, products
 from pie_edge.backends.vulkan.tuning import AttentionVariant, LinearVariant, Tuning, default_tuning
 from pie_edge.errors import PieError
-from pie_edge.program import trace as ops
-from pie_edge.program.encodings import Affine, DType
-from pie_edge.program.ops import Program, Role
-from pie_edge.program.step import Bucket, StepInputs, StepLayout
-from pie_edge.program.trace import Trace
+from pie_edge.program.encodings import Affine, DType, Encoding
 
 MARGIN = 0.05
 """A variant has to be faster by this share to replace the default."""
 SHORT_SECONDS = 1.5
 """What the tuning of a first load may take."""
-_ENCODING = Affine(4, 32, DType.F16, None)
-_WIDTH = 1024
-"""Rows and columns of the matrix that is measured: between a small model's and a large one's."""
-_LINKS = 8
-_HEADS, _KV_HEADS, _HEAD, _PAGE, _KEYS = 9, 3, 64, 16, 1024
+ROUNDS = 15
+"""In which every variant runs once: enough for a median that a few interruptions don't move."""
+FEWEST = 5
+"""Rounds without which nothing is said."""
+_FOURS = Affine(4, 32, DType.F16, None)
+_SIXES, _BYTES = Affine(6, 16, DType.F32, 32), Affine(8, 16, DType.F32, 32)
+"""Codes of six bits, as they are and as the bytes that they become."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was measured for one kernel: seconds by variant, and the one that was taken."""
+    """What was measured for one kernel: median seconds by variant, and the one that was taken."""
 
     kernel: str
     seconds: Mapping[str, float]
@@ -50,14 +49,6 @@ class Choice:
         number = list(self.seconds).index(self.taken)
         times = ", ".join(f"{1e6 * value:.0f}" for value in self.seconds.values())
         return f"{self.kernel}: {times} µs; {'the default stays' if not number else f'variant {number} is taken'}"
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A Program of one kernel after the other, each reading what the one before gave; and its inputs."""
-
-    program: Program
-    block: bytes
 
 
 def tune_device(device: str, cache_dir: Path, report: Callable[[str], None]) -> None:
@@ -98,12 +89,19 @@ def tune(
     facts, found = session.gpu.facts, default
     if not facts.software:
         wider = (replace(found, interleaved=lanes) for lanes in (16, 64) if lanes != found.interleaved)
-        found = tuner.best("rows interleaved", _products(1), found, wider)
+        found = tuner.best("rows interleaved", _always(products(1, _FOURS)), found, wider)
     for tokens, variant in default.linear:
         others = (_with_linear(found, tokens, other) for other in _linear_variants(facts, variant))
-        found = tuner.best(f"linear, {tokens} tokens", _products(tokens), found, others)
-    found = tuner.best("attention, a decode", _attentions(1), found, _decodes(found))
-    return tuner.best("attention, a prefill", _attentions(64), found, _prefills(found))
+        found = tuner.best(f"linear, {tokens} tokens", _always(products(tokens, _FOURS)), found, others)
+    other = replace(found, odd_bits=not found.odd_bits)
+    found = tuner.best("codes of 5 and 6 bits", lambda tuning: products(1, _kept(tuning)), found, [other])
+    found = tuner.best("attention, a decode", _always(attentions(1)), found, _decodes(found))
+    return tuner.best("attention, a prefill", _always(attentions(64)), found, _prefills(found))
+
+
+def _kept(tuning: Tuning) -> Encoding:
+    """What codes of six bits are on the device."""
+    return _SIXES if tuning.odd_bits else _BYTES
 
 
 def _with_linear(tuning: Tuning, tokens: int, variant: LinearVariant) -> Tuning:
@@ -134,96 +132,64 @@ def _prefills(tuning: Tuning) -> Iterator[Tuning]:
         yield replace(tuning, held=0, prefill=replace(given, rows=rows))
 
 
+Given = Callable[[Tuning], Chain]
+"""What a variant runs: the same for all, or what it would make of the same weights."""
+
+
+def _always(chain: Chain) -> Given:
+    return lambda tuning: chain
+
+
 class _Tuner:
     def __init__(self, session: Session, deadline: float, report: Callable[[Choice], None]) -> None:
         self._session = session
         self._deadline = deadline
         self._report = report
 
-    def best(self, kernel: str, chain: Chain, default: Tuning, others: Iterable[Tuning]) -> Tuning:
-        seconds, best = {str(default): self._measure(chain, default)}, default
-        for variant in others:
-            if time.perf_counter() > self._deadline:
-                break
-            try:
-                seconds[str(variant)] = self._measure(chain, variant)
-            except PieError:
-                continue
-            if seconds[str(variant)] < seconds[str(best)]:
-                best = variant
-        if seconds[str(best)] > (1 - MARGIN) * seconds[str(default)]:
+    def best(self, kernel: str, given: Given, default: Tuning, others: Iterable[Tuning]) -> Tuning:
+        trials = {default: self._trial(given(default), default)}
+        try:
+            for variant in others:
+                if time.perf_counter() > self._deadline:
+                    break
+                with suppress(PieError):
+                    trials[variant] = self._trial(given(variant), variant)
+            taken = self._winner(kernel, default, trials)
+        finally:
+            for trial in trials.values():
+                trial.close()
+        return taken
+
+    def _winner(self, kernel: str, default: Tuning, trials: dict[Tuning, Trial]) -> Tuning:
+        rounds = self._rounds(trials)
+        seconds = {str(tuning): median(times) for tuning, times in rounds.items() if times}
+        best = min(rounds, key=lambda tuning: _ratio(rounds[tuning], rounds[default]))
+        again = self._rounds({tuning: trials[tuning] for tuning in (default, best)}) if best != default else rounds
+        if not (_clearly_faster(rounds, best, default) and _clearly_faster(again, best, default)):
             best = default
         self._report(Choice(kernel, seconds, str(best)))
         return best
 
-    def _measure(self, chain: Chain, tuning: Tuning) -> float:
-        """Seconds of a link: the least of a few runs of the chain."""
-        session, values = self._session, chain.program.values
-        loader = Loader(session, tuning.interleaved, session.gpu.facts.max_binding)
-        weights = {
-            v.name: loader.load(v, MadeWeight(v.shape, _ENCODING, 1)) for v in chain.program.by_role(Role.WEIGHT)
-        }
-        states = {
-            v.name: session.device_buffer(values[v.name].nbytes, "tuning").region()
-            for v in chain.program.by_role(Role.STATE)
-        }
-        compiler = Compiler(session, loader, tuning, session.gpu.facts.max_binding)
-        recorded = compiler.compile(chain.program, states, weights)
+    def _rounds(self, trials: Mapping[Tuning, Trial]) -> dict[Tuning, list[float]]:
+        """Seconds of each round's runs, each beginning with another variant; fewer rounds if the time is over."""
+        order = list(trials)
+        rounds: dict[Tuning, list[float]] = {tuning: [] for tuning in order}
+        for _ in range(ROUNDS):
+            if time.perf_counter() > self._deadline:
+                break
+            for tuning in order:
+                rounds[tuning].append(trials[tuning].seconds())
+            order.append(order.pop(0))
+        return rounds
 
-        def once() -> float:
-            started = time.perf_counter()
-            session.timeline.wait(recorded.run({"step": chain.block}).value)
-            return time.perf_counter() - started
-
-        once()  # compiles what the driver left for the first run
-        best = min(once() for _ in range(5))
-        for region in states.values():
-            session.free(region.buffer)
-        for weight in weights.values():
-            loader.free(weight)
-        compiler.close()
-        return best / _LINKS
+    def _trial(self, chain: Chain, tuning: Tuning) -> Trial:
+        return Trial(self._session, chain, tuning)
 
 
-def _products(tokens: int) -> Chain:
-    """x · wᵀ · wᵀ …"""
-    t, layout = Trace("tune-linear"), StepLayout(Bucket(tokens, 1, 1, 1))
-    t.step(layout)
-    x = t.state("x", DType.F32, (tokens, _WIDTH))
-    weight = t.weight("w", (_WIDTH, _WIDTH), _ENCODING)
-    for _ in range(_LINKS):
-        x = ops.linear(t, x, weight)
-    return Chain(t.build(), layout.pack(_step(tokens, 0)).tobytes())
+def _ratio(times: Sequence[float], others: Sequence[float]) -> float:
+    """The median, over rounds, of what the one takes of the other's time: whatever slows a whole round counts for nothing."""
+    return median([one / other for one, other in zip(times, others, strict=True)]) if times else 1.0
 
 
-def _attentions(rows: int) -> Chain:
-    """Attention over 1,024 keys with the queries that the attention before gave."""
-    entries = _KEYS // _PAGE
-    t, layout = Trace("tune-attention"), StepLayout(Bucket(rows, 1, 1, entries))
-    fields = t.step(layout)
-    x = t.state("x", DType.F32, (rows, _HEADS * _HEAD))
-    cache = (
-        t.state("k", DType.F16, (entries, _KV_HEADS, _HEAD // 8, _PAGE, 8)),
-        t.state("v", DType.F16, (entries, _KV_HEADS, _PAGE, _HEAD)),
-        t.state("key_positions", DType.U32, (entries, _PAGE)),
-    )
-    for _ in range(_LINKS):
-        x = ops.attention(t, x, fields, cache, heads=_HEADS, kv_heads=_KV_HEADS, scale=_HEAD**-0.5)
-    return Chain(t.build(), layout.pack(_step(rows, entries)).tobytes())
-
-
-def _step(rows: int, entries: int) -> StepInputs:
-    """One sequence that sees all its keys."""
-    return StepInputs(
-        token_src=[0] * rows,
-        positions=[_KEYS] * rows,
-        row_index=[_KEYS] * rows,
-        write_slots=[0] * rows,
-        query_starts=[0, rows],
-        page_starts=[0, entries],
-        pages=list(range(entries)),
-        page_bits=[(1 << _PAGE) - 1] * entries,
-        fresh_bits=[0] * entries,
-        sample_rows=[0],
-        draw_keys=[0, 0],
-    )
+def _clearly_faster(rounds: Mapping[Tuning, Sequence[float]], one: Tuning, other: Tuning) -> bool:
+    return len(rounds[one]) >= FEWEST and _ratio(rounds[one], rounds[other]) < 1 - MARGIN

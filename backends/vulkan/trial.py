@@ -1,0 +1,107 @@
+"""A chain of one hot kernel with one choice of variants, compiled: what ``tune.py`` times."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pie_edge.backends.vulkan.compiler import Compiler
+from pie_edge.backends.vulkan.loader import Loader
+from pie_edge.backends.vulkan.selftest import MadeWeight
+from pie_edge.backends.vulkan.session import Session
+from pie_edge.backends.vulkan.tuning import Tuning
+from pie_edge.program import trace as ops
+from pie_edge.program.encodings import DType, Encoding
+from pie_edge.program.ops import Program, Role
+from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.program.trace import Trace
+
+_WIDTH = 1024
+"""Rows and columns of the matrix that is measured: between a small model's and a large one's."""
+_LINKS = 8
+_HEADS, _KV_HEADS, _HEAD, _PAGE, _KEYS = 9, 3, 64, 16, 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A Program of one kernel after the other, each reading what the one before gave; and its inputs."""
+
+    program: Program
+    block: bytes
+
+
+class Trial:
+    """A chain ready to run. Raises what compiling it raises: a driver may refuse a variant."""
+
+    def __init__(self, session: Session, chain: Chain, tuning: Tuning) -> None:
+        self._session = session
+        self._block = chain.block
+        self._loader = Loader(session, tuning.interleaved, session.gpu.facts.max_binding)
+        self._compiler = Compiler(session, self._loader, tuning, session.gpu.facts.max_binding)
+        self._weights = {
+            v.name: self._loader.load(v, MadeWeight(v.shape, v.encoding, 1))
+            for v in chain.program.by_role(Role.WEIGHT)
+            if v.encoding is not None
+        }
+        self._states = {
+            v.name: session.device_buffer(v.nbytes, "tuning").region() for v in chain.program.by_role(Role.STATE)
+        }
+        self._recorded = self._compiler.compile(chain.program, self._states, self._weights)
+        self.seconds()  # compiles what the driver left for the first run
+
+    def seconds(self) -> float:
+        """Of a link, in one run of the chain."""
+        started = time.perf_counter()
+        self._session.timeline.wait(self._recorded.run({"step": self._block}).value)
+        return (time.perf_counter() - started) / _LINKS
+
+    def close(self) -> None:
+        for region in self._states.values():
+            self._session.free(region.buffer)
+        for weight in self._weights.values():
+            self._loader.free(weight)
+        self._compiler.close()
+
+
+def products(tokens: int, encoding: Encoding) -> Chain:
+    """x · wᵀ · wᵀ …"""
+    t, layout = Trace("tune-linear"), StepLayout(Bucket(tokens, 1, 1, 1))
+    t.step(layout)
+    x = t.state("x", DType.F32, (tokens, _WIDTH))
+    weight = t.weight("w", (_WIDTH, _WIDTH), encoding)
+    for _ in range(_LINKS):
+        x = ops.linear(t, x, weight)
+    return Chain(t.build(), layout.pack(_step(tokens, 0)).tobytes())
+
+
+def attentions(rows: int) -> Chain:
+    """Attention over 1,024 keys with the queries that the attention before gave."""
+    entries = _KEYS // _PAGE
+    t, layout = Trace("tune-attention"), StepLayout(Bucket(rows, 1, 1, entries))
+    fields = t.step(layout)
+    x = t.state("x", DType.F32, (rows, _HEADS * _HEAD))
+    cache = (
+        t.state("k", DType.F16, (entries, _KV_HEADS, _HEAD // 8, _PAGE, 8)),
+        t.state("v", DType.F16, (entries, _KV_HEADS, _PAGE, _HEAD)),
+        t.state("key_positions", DType.U32, (entries, _PAGE)),
+    )
+    for _ in range(_LINKS):
+        x = ops.attention(t, x, fields, cache, heads=_HEADS, kv_heads=_KV_HEADS, scale=_HEAD**-0.5)
+    return Chain(t.build(), layout.pack(_step(rows, entries)).tobytes())
+
+
+def _step(rows: int, entries: int) -> StepInputs:
+    """One sequence that sees all its keys."""
+    return StepInputs(
+        token_src=[0] * rows,
+        positions=[_KEYS] * rows,
+        row_index=[_KEYS] * rows,
+        write_slots=[0] * rows,
+        query_starts=[0, rows],
+        page_starts=[0, entries],
+        pages=list(range(entries)),
+        page_bits=[(1 << _PAGE) - 1] * entries,
+        fresh_bits=[0] * entries,
+        sample_rows=[0],
+        draw_keys=[0, 0],
+    )
