@@ -59,6 +59,11 @@ class NullBackend:
         self._seconds = seconds
         self._end = 0.0
 
+    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+        return 0
+
+    async def expect(self, weights: Sequence[Value], largest: Program) -> None: ...
+
     async def allocate(self, nbytes: int, role: Role) -> Nothing:
         return Nothing(nbytes)
 

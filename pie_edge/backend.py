@@ -80,6 +80,14 @@ class Backend(Protocol):
     @property
     def limits(self) -> Limits: ...
 
+    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+        """Bytes that will be in use, with those that are now, once states of these sizes are allocated, these weights loaded in
+        this order after ``expect``, and some Programs compiled, of which ``largest`` needs the most. Moves nothing."""
+
+    async def expect(self, weights: Sequence[Value], largest: Program) -> None:
+        """Make room for what is to come: these weights are loaded next, and no Program will have more temporaries than
+        ``largest``. Without it everything works, and may take more memory. Raises OutOfMemory."""
+
     async def allocate(self, nbytes: int, role: Role) -> Buffer:
         """Zeroed. Raises OutOfMemory saying what was asked and what is free."""
 

@@ -8,6 +8,11 @@ ALIGNMENT = 64
 """A cache line: no two allocations share one."""
 
 
+def rounded(nbytes: int) -> int:
+    """Bytes that an allocation of so many takes."""
+    return max(-(-nbytes // ALIGNMENT), 1) * ALIGNMENT
+
+
 class Allocator:
     """Hands out ``[offset, offset + size)`` between ``start`` and ``end``. Knows nothing of the memory itself."""
 
@@ -27,7 +32,7 @@ class Allocator:
 
     def take(self, nbytes: int) -> int | None:
         """Where ``nbytes`` bytes begin, or None if no piece is large enough."""
-        size = max(-(-nbytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+        size = rounded(nbytes)
         fitting = [(hole, offset) for offset, hole in self._free if hole >= size]
         if fitting:
             hole, offset = min(fitting)

@@ -12,16 +12,20 @@ from weakref import WeakValueDictionary
 
 from pie_edge.backend import BytesLike, Limits, WeightSource
 from pie_edge.backends.cpu import module, selftest
+from pie_edge.backends.cpu.allocator import rounded
 from pie_edge.backends.cpu.crew import Crew
 from pie_edge.backends.cpu.device import default_threads, device_name, physical_memory
-from pie_edge.backends.cpu.executable import AnyExecutable, Arena, ModelExecutable, compile_program
+from pie_edge.backends.cpu.executable import AnyExecutable, Arena, ModelExecutable, compile_program, sizes
 from pie_edge.backends.cpu.lowering import KINDS
 from pie_edge.backends.cpu.memory import ADDRESSABLE, LinearMemory, Region
 from pie_edge.backends.cpu.queue import Ticket, WorkQueue
-from pie_edge.backends.cpu.weights import Loader, Weight, allocate, supports, supports_dense
+from pie_edge.backends.cpu.weights import Loader, Weight, allocate, nbytes_of, supports, supports_dense
 from pie_edge.errors import DeviceLost, OutOfMemory, PieError, UsageError
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value
+
+PROGRAMS = 8
+"""Compiled Programs, as large as the largest, that a footprint has room for: a session has a few more, and smaller ones."""
 
 Got = TypeVar("Got")
 Encodings = Callable[[Encoding], bool]
@@ -53,6 +57,16 @@ class CpuBackend:
     @property
     def limits(self) -> Limits:
         return self._limits
+
+    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+        parts = [*states, *map(nbytes_of, weights)]
+        if largest is not None:
+            found = sizes(largest, self._crew.threads)
+            parts += [self._arena.growth(found.arena), *[found.own] * PROGRAMS]
+        return self._limits.memory - self._memory.available + sum(rounded(part) for part in parts if part)
+
+    async def expect(self, weights: Sequence[Value], largest: Program) -> None:
+        self._arena.reserve(sizes(largest, self._crew.threads).arena)
 
     async def allocate(self, nbytes: int, role: Role) -> Region:
         return await self._patiently(lambda: self._memory.allocate(nbytes, f"a {role}"))

@@ -14,7 +14,7 @@ from pie_edge.backends.cpu.crew import Crew
 from pie_edge.backends.cpu.instructions import HEADER_BYTES, INSTRUCTION_BYTES, Span, encode
 from pie_edge.backends.cpu.lowering import CONSTANTS, Lowering, lower
 from pie_edge.backends.cpu.memory import LinearMemory, Region
-from pie_edge.backends.cpu.weights import Weight
+from pie_edge.backends.cpu.weights import Format, Weight
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.node_reference import MEANINGS, NodeRunner
@@ -41,10 +41,14 @@ class Arena:
         self._memory = memory
         self._region = Region(0, 0)
 
+    def growth(self, nbytes: int) -> int:
+        """What reserving so much would allocate."""
+        return max(nbytes, 2 * self._region.nbytes) if nbytes > self._region.nbytes else 0
+
     def reserve(self, nbytes: int) -> int:
         """An offset with ``nbytes`` free behind it. Programs compiled before keep the smaller arena that they know."""
         if nbytes > self._region.nbytes:
-            self._region = self._memory.allocate(max(nbytes, 2 * self._region.nbytes), "memory for temporaries")
+            self._region = self._memory.allocate(self.growth(nbytes), "temporaries")
         return self._region.offset
 
 
@@ -118,11 +122,35 @@ def _epilogue(program: Program, buffers: Buffers, memory: LinearMemory) -> Epilo
     return EpilogueExecutable(program, NodeRunner(program), states)
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Bytes of a Program: its temporaries, and what belongs to it alone."""
+
+    arena: int
+    own: int
+
+
+def sizes(program: Program, threads: int) -> Sizes:
+    """Of a model Program, before anything of it is there."""
+    nowhere = Region(0, 0)
+    weights = {
+        value.name: Weight(value, nowhere, Format.of(value) if len(value.shape) == 2 else None)
+        for value in program.by_role(Role.WEIGHT)
+    }
+    low = lower(program, weights)
+    return Sizes(arena(_arena_program(low)).nbytes + threads * _stride(low), _own_layout(low)[1])
+
+
+def _stride(low: Lowering) -> int:
+    """Scratch of a thread."""
+    return -(-max((i.scratch for i in low.instructions), default=0) // 64) * 64
+
+
 def _place(low: Lowering, buffers: Buffers, memory: LinearMemory, shared: Arena, threads: int) -> ModelExecutable:
     """Find a place for everything, and write the instructions."""
     program = low.program
     plan = arena(_arena_program(low))
-    stride = -(-max((i.scratch for i in low.instructions), default=0) // 64) * 64
+    stride = _stride(low)
     base = shared.reserve(plan.nbytes + threads * stride)
     temporaries = {**program.values, **low.temporaries}
     spans = {name: Span(base + offset, temporaries[name].nbytes) for name, offset in plan.offsets.items()}
@@ -146,7 +174,14 @@ _CODE = "#code"
 
 
 def _own_spans(low: Lowering, memory: LinearMemory) -> tuple[Region, dict[str, Span]]:
-    """One region for what belongs to the executable: code, constants, inputs as one block, outputs."""
+    """One region for what belongs to the executable."""
+    spans, end = _own_layout(low)
+    region = memory.allocate(end, f"program {low.program.name}")
+    return region, {name: Span(region.offset + span.offset, span.nbytes) for name, span in spans.items()}
+
+
+def _own_layout(low: Lowering) -> tuple[dict[str, Span], int]:
+    """Code, constants, inputs as one block, outputs; and the bytes of all."""
     sizes = {_CODE: HEADER_BYTES + INSTRUCTION_BYTES * len(low.instructions), CONSTANTS: len(low.constants)}
     sizes |= {value.name: value.nbytes for value in low.program.by_role(Role.INPUT)}
     sizes |= {value.name: value.nbytes for value in low.program.by_role(Role.OUTPUT)}
@@ -155,8 +190,7 @@ def _own_spans(low: Lowering, memory: LinearMemory) -> tuple[Region, dict[str, S
         packed = name in low.program.values and low.program.values[name].role is Role.INPUT
         end = end if packed else -(-end // 64) * 64
         offsets[name], end = end, end + nbytes
-    region = memory.allocate(end, f"program {low.program.name}")
-    return region, {name: Span(region.offset + offsets[name], nbytes) for name, nbytes in sizes.items()}
+    return {name: Span(offsets[name], nbytes) for name, nbytes in sizes.items()}, end
 
 
 def _arena_program(low: Lowering) -> Program:

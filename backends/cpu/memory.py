@@ -108,9 +108,10 @@ class LinearMemory:
 
     def _shortfall(self, nbytes: int, purpose: str) -> str:
         most = " (its kernels address no more)" if self.limit >= ADDRESSABLE - self._heap else ""
+        raised = "" if most else ", raise memory"
         return (
             f"{purpose} takes {_size(nbytes)}; the cpu backend has {_size(self.available)} left of {_size(self.limit)}{most}. "
-            "Lower kv_memory in the configuration, or take a smaller model"
+            f"Lower kv_memory{raised} in the configuration, or take a smaller model"
         )
 
 

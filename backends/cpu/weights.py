@@ -107,16 +107,20 @@ class Weight:
 
 
 def allocate(value: Value, memory: LinearMemory) -> Weight:
-    """Room for it. Raises OutOfMemory, Unsupported, or BadCheckpoint for columns that groups don't fill."""
+    """Room for it. Raises OutOfMemory, and what ``nbytes_of`` raises."""
+    form = None if len(value.shape) == 1 else Format.of(value)
+    return Weight(value, memory.allocate(nbytes_of(value), str(value)), form)
+
+
+def nbytes_of(value: Value) -> int:
+    """What a weight takes. Raises Unsupported, or BadCheckpoint for columns that groups don't fill."""
     if len(value.shape) == 1:
-        return Weight(value, memory.allocate(4 * value.shape[0], str(value)), None)
+        return 4 * value.shape[0]
     rows, columns = value.shape
-    form = Format.of(value)
     group = getattr(value.encoding, "group", 1)
     if columns % group:
         raise BadCheckpoint(f"{value}: rows of {columns} weights can't be cut into groups of {group}")
-    nbytes = -(-rows // STRIP) * form.strip_bytes(columns)
-    return Weight(value, memory.allocate(nbytes, str(value)), form)
+    return -(-rows // STRIP) * Format.of(value).strip_bytes(columns)
 
 
 class Loader:

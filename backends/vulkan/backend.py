@@ -30,6 +30,9 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role, Value
 
+PROGRAMS = 8
+"""Compiled Programs, as large as the largest, that a footprint has room for: a session has a few more, and smaller ones."""
+
 __all__ = ["Options", "VulkanBackend", "open_vulkan"]
 
 
@@ -142,6 +145,10 @@ class Live:
             self.loader.free(weight)
         return outputs
 
+    def expect(self, weights: Sequence[Value], largest: Program) -> None:
+        self.loader.expect(weights)
+        self.compiler.reserve(largest)
+
     def drain(self) -> None:
         """Wait until nothing runs any more, for whatever reason."""
         with suppress(DeviceLost):
@@ -183,6 +190,7 @@ class VulkanBackend:
         self._states: list[State] = []
         self._weights: list[LoadedWeight] = []
         self._executables: weakref.WeakSet[VulkanExecutable] = weakref.WeakSet()
+        self._expected: tuple[list[Value], Program] | None = None
         self._closed = False
         self._reading = 0
         """Readers that look at the device: closing lets them end."""
@@ -202,6 +210,18 @@ class VulkanBackend:
             kv_dtype=DType.F32 if self._options.exact else DType.F16,
             software=facts.software,
         )
+
+    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+        live = self._live
+        buffers = [*states, *live.loader.buffer_sizes(weights)]
+        if largest is not None:
+            buffers += [live.compiler.arena_bytes(largest), *live.compiler.own_bytes(largest) * PROGRAMS]
+        return live.session.settled() + sum(map(live.session.memory.rounded, buffers))
+
+    async def expect(self, weights: Sequence[Value], largest: Program) -> None:
+        self._expected = list(weights), largest
+        async with self._work:
+            await asyncio.to_thread(self._live.expect, *self._expected)
 
     async def allocate(self, nbytes: int, role: Role) -> State:
         async with self._work:
@@ -318,6 +338,8 @@ class VulkanBackend:
     def _reopened(self, lost: Live) -> Live:
         lost.close()
         live = Live(self._options)
+        if self._expected is not None:
+            live.expect(*self._expected)
         for state in self._states:
             state.region = self._zeroed(live, state.nbytes, state.role)
         for loaded in self._weights:
@@ -328,7 +350,7 @@ class VulkanBackend:
 
     @staticmethod
     def _zeroed(live: Live, nbytes: int, role: Role) -> Region:
-        region = live.session.device_buffer(nbytes, f"{role} of {nbytes} bytes").region(0, -(-nbytes // 16) * 16)
+        region = live.session.device_buffer(nbytes, f"a {role}").region(0, -(-nbytes // 16) * 16)
         live.session.clear(region)
         return region
 

@@ -24,6 +24,8 @@ from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.plan import arena
 
+_LEAST_ARENA = 1 << 16
+
 
 class Compiler:
     """Compiles Programs for one session. Temporaries of all Programs share buffers: runs are in order."""
@@ -55,6 +57,24 @@ class Compiler:
         recorded.prepare(plan.likely())
         return recorded
 
+    def reserve(self, program: Program) -> None:
+        """Room for the temporaries of this Program, so that those of smaller ones need no more."""
+        self._arena(self.arena_bytes(program))
+
+    def arena_bytes(self, program: Program) -> int:
+        """Of a model Program's temporaries, wherever its weights will lie: those that are bound together save some more."""
+        fused = fuse(program, lambda names: False)
+        return max(arena(fused).nbytes + self._partial_bytes(fused), _LEAST_ARENA)
+
+    def own_bytes(self, program: Program) -> list[int]:
+        """The buffers that a compiled Program has for itself, with one slot."""
+        inputs, outputs = Inputs(program), block(program.by_role(Role.OUTPUT)).nbytes
+        slot = -(-inputs.nbytes // GRID_BYTES) * GRID_BYTES + MOST_GRIDS * GRID_BYTES
+        return [inputs.block.nbytes + MOST_GRIDS * GRID_BYTES, slot, *([outputs, outputs] if outputs else [])]
+
+    def _partial_bytes(self, program: Program) -> int:
+        return aligned(max(scratch_bytes(program, self._tuning), copy_scratch_bytes(program)))
+
     def close(self) -> None:
         """Give temporaries and tables back; nothing that was compiled may run again."""
         for buffer in self._arenas:
@@ -69,7 +89,7 @@ class Compiler:
     def _model(self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight]) -> Lowering:
         fused = fuse(program, lambda names: together([weights[name] for name in names], self._max_binding))
         plan = arena(fused)
-        partial = aligned(max(scratch_bytes(fused, self._tuning), copy_scratch_bytes(fused)))
+        partial = self._partial_bytes(fused)
         room = self._arena(plan.nbytes + partial)
         temps = {name: within(fused.values[name], offset, room) for name, offset in plan.offsets.items()}
         return Lowering(
@@ -87,7 +107,7 @@ class Compiler:
         """Room for temporaries, in the smallest buffer that has it."""
         fitting = [buffer for buffer in self._arenas if buffer.nbytes >= nbytes]
         if not fitting:
-            fitting = [self._session.device_buffer(max(nbytes, 1 << 16), "temporaries")]
+            fitting = [self._session.device_buffer(max(nbytes, _LEAST_ARENA), "temporaries")]
             self._arenas += fitting
         return min(fitting, key=lambda buffer: buffer.nbytes).region()
 

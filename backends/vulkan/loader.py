@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backend import WeightSource
 from pie_edge.backends.vulkan.memory import Buffer, Region
 from pie_edge.backends.vulkan.placement import aligned
+from pie_edge.backends.vulkan.pools import Pools, buffer_sizes, expected_bytes, stands_alone
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.weights import Matrix, Packing, Part, Vector, Weight, pack, packing, split_rows
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Value
 
-POOL = 32 << 20
-"""Bytes of a buffer that small weights share: neighbours can be bound as one."""
 PART = 128 << 20
 """The most that lies together, where the device binds more."""
 _CHUNK = 1 << 21
@@ -26,10 +27,20 @@ class Loader:
         self._session = session
         self._interleaved = interleaved
         self._most = min(PART, max_binding // 256 * 256)
+        self._pools = Pools(self._most)
         self._pool: Buffer | None = None
-        self._pool_end = 0
+        """The current one; what is free of it is at its end."""
         self._used: dict[Buffer, int] = {}
         """Regions of each pool that are in use."""
+
+    def expect(self, weights: Sequence[Value]) -> None:
+        """These are to be loaded next, in this order: pools are made for them, and not for more."""
+        self._pools = Pools(self._most, expected_bytes(weights, self._interleaved, self._most))
+        self._pool = None
+
+    def buffer_sizes(self, weights: Sequence[Value]) -> list[int]:
+        """The buffers that loading them will make, once they are expected."""
+        return list(buffer_sizes(weights, self._interleaved, self._most))
 
     def load(self, value: Value, source: WeightSource) -> Weight:
         """Bring a weight to the device. Raises OutOfMemory. Runs in a worker thread."""
@@ -54,7 +65,8 @@ class Loader:
         if not self._used[region.buffer]:
             del self._used[region.buffer]
             self._session.free(region.buffer)
-            self._pool = None if self._pool is region.buffer else self._pool
+            if self._pool is region.buffer:
+                self._forget()
 
     def constant(self, data: bytes, what: str) -> Region:
         region = self._room(len(data), what)
@@ -83,22 +95,24 @@ class Loader:
     def _room(self, nbytes: int, what: str) -> Region:
         """A region in the current pool, or in a new one. Whole vectors of 16 bytes."""
         size, whole = aligned(max(nbytes, 16)), -(-nbytes // 16) * 16
-        if size > POOL // 4:
-            alone = self._session.device_buffer(size, f"weight {what}")
-            self._used[alone] = 1
-            return alone.region(0, whole)
-        if self._pool is None or self._pool_end + size > self._pool.nbytes:
-            self._pool = self._session.device_buffer(max(self._pool_bytes(), size), f"weight {what}")
-            self._pool_end = 0
-        region = self._pool.region(self._pool_end, whole)
-        self._pool_end += size
-        self._used[self._pool] = self._used.get(self._pool, 0) + 1
-        return region
+        made = self._pools.take(size)
+        buffer = self._pool
+        if made:
+            try:
+                buffer = self._session.device_buffer(made, f"weight {what}")
+            except BaseException:
+                self._forget()
+                raise
+        assert buffer is not None
+        self._used[buffer] = self._used.get(buffer, 0) + 1
+        if stands_alone(size):
+            return buffer.region(0, whole)
+        self._pool = buffer
+        return buffer.region(self._pools.end - size, whole)
 
-    def _pool_bytes(self) -> int:
-        """Less where memory is short: what is left of a pool is lost to others."""
-        free = self._session.memory.limit - self._session.memory.used
-        return min(POOL, self._most, max(free // 8, 1 << 20))
+    def _forget(self) -> None:
+        self._pool = None
+        self._pools.close()
 
     def _write(self, region: Region, data: NDArray[np.uint8]) -> None:
         if region.buffer.mapped is not None:

@@ -17,7 +17,7 @@ from pie_edge.backends.vulkan.timeline import Timeline
 from pie_edge.errors import OutOfMemory
 
 STAGING = 32 << 20
-"""Bytes of the ring that uploads go through."""
+"""Bytes of the ring that uploads go through, at most."""
 
 
 class Session:
@@ -29,6 +29,8 @@ class Session:
         self.timeline = Timeline(gpu)
         self.pipelines = Pipelines(gpu, cache_dir)
         self.commands = CommandPool(gpu)
+        # A device with little memory gets a smaller one.
+        self._ring_bytes = min(STAGING, max(memory // 16, 1 << 20)) // 512 * 512
         self._ring: Buffer | None = None
         self._ring_head = 0
         self._retired: deque[tuple[int, Callable[[], None]]] = deque()
@@ -87,6 +89,13 @@ class Session:
         if not self._closed:
             self._retired.append((self.timeline.submitted, destroy))
 
+    def settled(self) -> int:
+        """Bytes in use once what was given back is destroyed and the ring of uploads is there. Waits for the device."""
+        with self.lock:
+            self.timeline.drain()
+            self.collect()
+            return self.memory.used + (self.memory.rounded(self._ring_bytes) if self._ring is None else 0)
+
     def collect(self) -> None:
         """Destroy what was retired and is no longer in use."""
         with self.lock:
@@ -103,8 +112,8 @@ class Session:
 
     def upload(self, region: Region, data: memoryview) -> None:
         """Bytes into device memory, ordered with runs; they are copied before it returns. ``data`` is flat bytes."""
-        for first in range(0, len(data), STAGING // 2):
-            part = data[first : first + STAGING // 2]
+        for first in range(0, len(data), self._ring_bytes // 2):
+            part = data[first : first + self._ring_bytes // 2]
             with self.lock:
                 source = self._stage(part)
                 commands = self.commands.begin()
@@ -162,9 +171,9 @@ class Session:
     def _stage(self, data: memoryview) -> Region:
         """Room in the ring with the data in it; waits for uploads that still read there."""
         if self._ring is None:
-            self._ring = self.buffer(STAGING, Kind.UPLOAD, "uploads")
+            self._ring = self.buffer(self._ring_bytes, Kind.UPLOAD, "uploads")
         aligned = -(-len(data) // 256) * 256
-        if self._ring_head + aligned > STAGING:
+        if self._ring_head + aligned > self._ring_bytes:
             self.timeline.drain()
             self._ring_head = 0
         region = self._ring.region(self._ring_head, len(data))

@@ -12,9 +12,9 @@ from pie_edge.backend import Backend, Executable, Ticket, WeightSource
 from pie_edge.control import epilogues
 from pie_edge.control.batch import Batch, Readout, bucket_for
 from pie_edge.control.epilogues import Group, words
+from pie_edge.control.needs import DeviceSettings, is_paged, largest_program, needs_of, single
 from pie_edge.control.pages import Copy
 from pie_edge.control.queue import HostTensor
-from pie_edge.errors import OutOfMemory
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Cache, Family, Spec
 from pie_edge.program import observe
@@ -25,78 +25,12 @@ from pie_edge.program.step import Bucket, StepLayout
 from pie_edge.program.trace import copy_program
 from pie_edge.sampling import Pool
 
-DEFAULT_KV_MEMORY = 512 << 20
-VALUE_WORDS = 1 << 14
-"""Of the device's pool, beside a token for each sequence: for values that go from pass to pass."""
 COPIES = 64
 """Pages, or tokens, that one run of a copy Program duplicates."""
 
 Progress = Callable[[int, int, str], None]
 Samples = tuple[Sequence[int], Ticket | None]
 """Numbers of readouts, and the run that reads a logit of each."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSettings:
-    """``memory`` is what the backend was told it may have in all, 0 for all there is, told in errors alone; ``kv_memory`` in
-    bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
-    ``shared_rows`` the most of prompts beside others' single tokens, until the pace knows what suits the device;
-    ``park_memory`` is host memory for the pages of waiting inferlets; ``speculation_depth`` 0 turns run-ahead off."""
-
-    page_size: int = 16
-    memory: int = 0
-    kv_memory: int = 0
-    rows: int = 512
-    shared_rows: int = 128
-    sequences: int = 256
-    logits_memory: int = 64 << 20
-    park_memory: int = 1 << 30
-    speculation_depth: int = 1
-
-
-def plan_cache(
-    spec: Spec, backend: Backend, settings: DeviceSettings, weights: int, adapters: Adapters | None = None
-) -> tuple[Cache, Bucket]:
-    """How many pages and logits rows there is room for beside ``weights`` bytes, and the largest step.
-
-    Raises OutOfMemory, saying what is needed and what there is, when not even one page and one row fit.
-    """
-    dtype = backend.limits.kv_dtype
-    page = spec.kv_bytes_per_token(dtype) * settings.page_size
-    row = 4 * spec.vocabulary
-    free = backend.limits.memory - weights
-    # States are bound whole: each layer's keys, and the logits.
-    binding = backend.limits.max_binding
-    logit_rows = max(min(min(settings.logits_memory, binding) // row, settings.sequences, max(free, 0) // 4 // row), 1)
-    kv_memory = settings.kv_memory or max(min(DEFAULT_KV_MEMORY, (free - logit_rows * row) // 2), 2 * page)
-    pages = min(max(kv_memory // page, 1) + 1, binding // (page // (2 * spec.layers)))
-    if pages * page + logit_rows * row > free:
-        raise OutOfMemory(
-            f"{spec.architecture} needs {_mib(weights)} MiB for its weights and {_mib(pages * page + logit_rows * row)} MiB for "
-            f"KV pages and logits; {backend.limits.device} has {_mib(backend.limits.memory)} MiB. "
-            f"{_more_room(settings, backend.limits.memory)}"
-        )
-    entries = settings.sequences * 4 + 2 * -(-spec.context // settings.page_size)
-    slots = settings.sequences + VALUE_WORDS
-    adapted = {} if adapters is None else adapters.geometry()
-    cache = Cache(pages, settings.page_size, dtype, logit_rows, slots, **adapted)
-    return cache, Bucket(settings.rows, settings.sequences, logit_rows, entries)
-
-
-def _more_room(settings: DeviceSettings, memory: int) -> str:
-    """The remedies that can help: a setting that isn't in the way needs no changing."""
-    remedies = []
-    if settings.kv_memory:
-        remedies.append("lower kv_memory")
-    # A backend keeps a little of what it may have for itself. One that has much less than that has no more.
-    if settings.memory and memory >= settings.memory - settings.memory // 8:
-        remedies.append("raise memory")
-    settled = f"{' or '.join(remedies)} in the configuration, or " if remedies else ""
-    return f"{settled}take a smaller model, or a backend with more memory".capitalize()
-
-
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / 2**20:.1f}"
 
 
 @dataclass(slots=True)
@@ -145,8 +79,7 @@ class Device:
         self._epilogues: dict[tuple[str, int, Pool], Executable] = {}
         self._copiers: dict[bool, Executable] = {}
         program = family.trace(spec, Bucket(1, 1, 1, 1), cache, encodings)
-        paged = {name for op in program.ops if op.kind == "kv_append" for name in op.outputs}
-        self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if v.name in paged]
+        self._paged = [(v, v.nbytes // cache.pages) for v in program.by_role(Role.STATE) if is_paged(v)]
         """States of the KV pool, with the bytes that a page has of each."""
         layers = observe.attention_layers(program)
         observable = observe.KIND in backend.limits.kinds and layers <= observe.MOST_LAYERS
@@ -162,21 +95,25 @@ class Device:
         backend: Backend,
         settings: DeviceSettings,
         progress: Progress | None,
+        model: str,
         adapters: Adapters | None = None,
     ) -> Device:
+        """Raises OutOfMemory, before anything is allocated, for what ``model`` needs and there isn't."""
         encodings = {name: encoding for name, (encoding, _) in weights.items()}
-        total = sum(encoded_bytes(encodings[weight.name], weight.shape) for weight in family.weights(spec))
-        total += 0 if adapters is None else adapters.nbytes
-        cache, limit = plan_cache(spec, backend, settings, total, adapters)
-        program = family.trace(spec, Bucket(1, 1, 1, 1, adapters=int(adapters is not None)), cache, encodings)
+        needs = await asyncio.to_thread(needs_of, spec, family, backend, settings, encodings, adapters)
+        needs.check(model, backend, settings)
+        cache = needs.cache
+        program = family.trace(spec, single(adapters), cache, encodings)
         if adapters is not None:
             adapters.check_read(program)
+        largest = largest_program(spec, family, backend, cache, needs.limit, encodings)
+        await backend.expect(program.by_role(Role.WEIGHT), largest)
         states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
         for name, matrices in {} if adapters is None else adapters.matrices.items():
             backend.write(states[name], matrices)
         loaded = await load_weights(program, weights, backend, progress)
         names = () if adapters is None else adapters.names
-        return cls(spec, family, backend, cache, limit, settings, encodings, states | loaded, names)
+        return cls(spec, family, backend, cache, needs.limit, settings, encodings, states | loaded, names)
 
     async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""

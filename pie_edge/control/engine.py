@@ -19,10 +19,11 @@ from pie_edge.control.adoption import Adoption
 from pie_edge.control.calls import Calls, not_finite
 from pie_edge.control.cells import Slots
 from pie_edge.control.contents import Contents
-from pie_edge.control.device import Device, DeviceSettings, Flight
+from pie_edge.control.device import Device, Flight
 from pie_edge.control.dispatch import Dispatch
 from pie_edge.control.epilogues import check_kept, check_parameters
 from pie_edge.control.handles import Handles
+from pie_edge.control.needs import DeviceSettings
 from pie_edge.control.pages import Copy, Entry, PagePool, WorkingSet
 from pie_edge.control.parking import Parking, Spill
 from pie_edge.control.prefix import PrefixIndex
@@ -108,7 +109,7 @@ class Engine:
 
         Raises OutOfMemory before the first byte moves.
         """
-        device = await Device.open(spec, family, weights, backend, settings, progress, adapters)
+        device = await Device.open(spec, family, weights, backend, settings, progress, facts.name, adapters)
         return cls(facts, device, spill)
 
     def open_space(self, name: str, seed: int) -> Space:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.needs import DeviceSettings
 from pie_edge.control.queue import ForwardCall
 from pie_edge.program.encodings import Dense, DType
 from tests.support import family_oracle

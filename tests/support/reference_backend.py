@@ -53,6 +53,11 @@ class ReferenceBackend:
             kv_dtype=DType.F32,
         )
 
+    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+        return self.used + sum(states) + sum(4 * value.size for value in weights)
+
+    async def expect(self, weights: Sequence[Value], largest: Program) -> None: ...
+
     async def allocate(self, nbytes: int, role: Role) -> HostBuffer:
         if self.used + nbytes > self.memory:
             raise OutOfMemory(f"{nbytes} bytes of {role} were asked for; {self.memory - self.used} are free")
