@@ -113,7 +113,9 @@ def needs_of(
     token = spec.kv_bytes_per_token(backend.limits.kv_dtype)
     row = 4 * spec.vocabulary
     free = memory - counted.of(_cache(backend, settings, pages=1, rows=1, adapters=adapters)).total
-    logit_rows = max(min(min(settings.logits_memory, binding) // row, settings.sequences, max(free, 0) // 4 // row), 1)
+    # Fewer rows of logits where memory is short: steps read out less then, but what the user wants of pages is there.
+    logits = min(settings.logits_memory, binding, max(free - settings.kv_memory, 0) // 4)
+    logit_rows = max(min(logits // row, settings.sequences), 1)
     pool = settings.kv_memory or max(min(DEFAULT_KV_MEMORY, (free - logit_rows * row) // 2), 0)
     if settings.kv_memory and settings.kv_memory < token * settings.page_size:
         raise ConfigError(

@@ -20,7 +20,8 @@ from tests.support.reference_backend import ReferenceBackend
 from tests.support.tiny import PAGE, SPEC, ArrayWeight, random_weights
 
 FACTS = ModelFacts("tiny", "llama", SPEC.vocabulary, SPEC.context, PAGE)
-SETTINGS = DeviceSettings(page_size=PAGE, kv_memory=1 << 18, rows=64, sequences=8)
+SETTINGS = DeviceSettings(page_size=PAGE, kv_memory=1 << 18, rows=64, sequences=8, logits_memory=4 * SPEC.vocabulary)
+"""With the least rows of logits: else there would be fewer of them in less memory."""
 WIDE = replace(SPEC, hidden=512, layers=3, mlp=1600, vocabulary=30000, tied=False)
 """Matrices of some megabytes: with one buffer each, and with parts."""
 GRANULE = 128
