@@ -82,6 +82,10 @@ class Expressions:
                 return a.constant_u32(self._starts[scalar.datum])
             case "reduced":
                 return self.reduced[scalar.datum]
+            case "hidden":
+                # There are fewer than 2³¹ passes.
+                passes = self.input_word("counts")
+                return a.result(Op.SHIFT_RIGHT_LOGICAL, a.u32, passes, a.constant_u32(31))
             case "load":
                 return self.from_word(self._read(scalar.datum, arguments[0]), element)
             case "select":

@@ -230,6 +230,12 @@ def _cumsum(x: Array, axis: int) -> Array:
     return np.cumsum(x, axis=axis, dtype=np.float64 if x.dtype == np.float32 else x.dtype)
 
 
+def _power(x: Array, y: Array) -> Array:
+    """Where the exponent is one number for all NumPy takes the square root for 0.5, which is another thing at −∞ and −0."""
+    found: Array = np.power(x, np.array(np.broadcast_to(y, np.broadcast_shapes(x.shape, y.shape))))
+    return found
+
+
 _UNARY: Mapping[str, Function] = {
     "neg": np.negative,
     "abs": np.abs,
@@ -253,7 +259,7 @@ _BINARY: Mapping[str, Function] = {
     "div": np.divide,
     "floordiv": _divided(np.floor_divide),
     "mod": _divided(np.mod),
-    "pow": np.power,
+    "pow": _power,
     "minimum": np.minimum,
     "maximum": np.maximum,
     "and": np.bitwise_and,

@@ -67,6 +67,42 @@ def test_a_node_means_what_the_reference_says(
     check(session, *arrays_of(epilogue, passes, spare=2))
 
 
+ODD = np.float32([0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e30, -1e30, 0.5, -0.5])
+CONSTANTS = ("0.0", "-0.0", "1.0", "-1.0", "inf", "-inf")
+
+
+def odd_epilogue() -> str:
+    """All arithmetic of logits and constants that a compiler likes to simplify."""
+    wire = Wire()
+    x, outputs = wire.add("logits"), list[int]()
+    numbers = [wire.add("constant", value=c if "inf" in c else float(c)) for c in CONSTANTS]
+    for name in ("add", "sub", "mul", "div"):
+        outputs += [wire.add(name, x, x), wire.add(name, x, wire.add("neg", x))]
+        outputs += [wire.add(name, *pair) for c in numbers for pair in ((x, c), (c, x))]
+    nothing = wire.add("sub", numbers[2], numbers[2])
+    outputs += [wire.add("mul", x, nothing), wire.add("mul", outputs[4], numbers[3])]
+    outputs += [wire.add(name, x) for name in ("neg", "abs", "sign", "sqrt", "tanh", "floor", "ceil", "round")]
+    rows = [wire.add("reshape", output, shape=[1, len(ODD)]) for output in outputs]
+    return wire.text(*(wire.add("concat", *rows[first : first + 50], axis=0) for first in range(0, len(rows), 50)))
+
+
+def test_signs_of_zero_and_infinities_are_what_arithmetic_makes_of_them_whatever_a_driver_simplifies(
+    session: Session,
+) -> None:
+    if not session.gpu.facts.preserves_special:
+        pytest.skip("this device doesn't promise to keep them")
+    epilogue = parse(odd_epilogue(), vocabulary=len(ODD), rows=1)
+    program, arrays = random_arrays(epilogue, [], 1, 0, seed=0)
+    arrays["logits"] = np.broadcast_to(ODD, arrays["logits"].shape).copy()
+    with np.errstate(all="ignore"):
+        wanted = np.concatenate(list(run_nodes(program, arrays).values()), axis=1)
+    found = np.concatenate(list(vulkan_epilogue.run(session, program, arrays).values()), axis=1)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    known = ~np.isnan(wanted)
+    np.testing.assert_allclose(found[known], wanted[known], rtol=3e-6)
+    np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known])
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases(), seed=st.integers(0, 2**32 - 1))
 def test_any_epilogue_means_what_the_reference_says(session: Session, case: Case, seed: int) -> None:

@@ -63,6 +63,25 @@ def test_a_function_of_special_values_is_what_numpy_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
+def test_arithmetic_with_a_constant_zero_is_never_left_to_a_compiler(name: str, zero: float) -> None:
+    """Signs of zero, infinities and NaNs are as NumPy has them, and no operation sees the constant."""
+    meanings = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+    for first in (True, False):
+        builder = Builder()
+        operands = [builder.constant(F32, zero), builder.make("x", F32)]
+        made = elementwise.EXPRESSIONS[name](*(operands if first else operands[::-1]))
+        assert all(one.op != "constant" or one.datum != 0 for one in made.arguments)
+        with np.errstate(all="ignore"):
+            arrays = [np.float32(zero), SPECIAL]
+            wanted = meanings[name](*(arrays if first else arrays[::-1]))
+        found = evaluate(made, x=SPECIAL)
+        np.testing.assert_array_equal(found, wanted)
+        known = ~np.isnan(wanted)
+        np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known])
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
 def test_a_division_by_a_constant_zero_is_never_left_to_a_compiler(zero: float) -> None:
     builder = Builder()
     made = elementwise.EXPRESSIONS["div"](builder.make("x", F32), builder.constant(F32, zero))

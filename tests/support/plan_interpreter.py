@@ -203,6 +203,8 @@ class _Values:
                 return np.asarray(scalar.datum, kind)
             case "start" if self._machine:
                 return np.asarray(self._machine.starts[scalar.datum], kind)
+            case "hidden":
+                return np.asarray(0, kind)
             case "reduced":
                 return np.asarray(self._reduced[scalar.datum], kind)
             case "load" if self._machine:

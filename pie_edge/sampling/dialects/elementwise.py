@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 
 from pie_edge.sampling.dialects import functions
@@ -13,7 +14,8 @@ Expression = Callable[..., Scalar]
 
 def _sign(x: Scalar) -> Scalar:
     zero = x.builder.constant(x.element, 0)
-    return (x > 0).where(1, (x < 0).where(-1, x if x.element is F32 else zero))
+    # A sum, because of −0 it makes 0 and a NaN it leaves.
+    return (x > 0).where(1, (x < 0).where(-1, _sum(x, zero) if x.element is F32 else zero))
 
 
 def _minimum(x: Scalar, y: Scalar) -> Scalar:
@@ -33,11 +35,40 @@ def _magnitude(x: Scalar) -> Scalar:
     return (x < 0).where(-word, word)
 
 
+def _kept(x: Scalar) -> Scalar:
+    """A constant zero, if this is one, as a value that no compiler knows. Drivers, llvmpipe among them, make 0 of x · 0 and x of
+    x + 0 though they promise to keep signs of zero, infinities and NaNs."""
+    if x.op != "constant" or x.datum != 0:
+        return x
+    sign = 1 << 31 if math.copysign(1.0, x.datum) < 0 else 0
+    return (x.builder.hidden_zero() | sign).bits(F32)
+
+
+def _arithmetic(op: str, exact: Callable[[float, float], float]) -> Expression:
+    """Of floats as IEEE 754 has it, signs of zero included. Of two constants it is done here."""
+
+    def made(x: Scalar, y: Scalar) -> Scalar:
+        if x.element is not F32:
+            return x.builder.binary(op, x, y)
+        if x.op == y.op == "constant":
+            # Rounding a double's result once more is exact for these operations.
+            return x.builder.constant(
+                F32, functions.rounded(exact(functions.rounded(x.datum), functions.rounded(y.datum)))
+            )
+        return x.builder.binary(op, _kept(x), _kept(y))
+
+    return made
+
+
+_sum, _difference = _arithmetic("add", operator.add), _arithmetic("sub", operator.sub)
+_product, _ratio = _arithmetic("mul", operator.mul), _arithmetic("div", operator.truediv)
+
+
 def _divided(x: Scalar, y: Scalar) -> Scalar:
     """A compiler may make anything of a division by a constant zero, and llvmpipe does; infinity times x is what it means."""
     if y.op == "constant" and y.datum == 0:
-        return x * x.builder.constant(F32, math.copysign(math.inf, y.datum))
-    return x / y
+        return _product(x, x.builder.constant(F32, math.copysign(math.inf, y.datum)))
+    return _ratio(x, y)
 
 
 def _quotient(x: Scalar, y: Scalar) -> tuple[Scalar, Scalar]:
@@ -81,9 +112,9 @@ EXPRESSIONS: Mapping[str, Expression] = {
     "floor": lambda x: x.unary("floor"),
     "ceil": lambda x: x.unary("ceil"),
     "round": lambda x: x.unary("round"),
-    "add": lambda x, y: x + y,
-    "sub": lambda x, y: x - y,
-    "mul": lambda x, y: x * y,
+    "add": _sum,
+    "sub": _difference,
+    "mul": _product,
     "div": _divided,
     "floordiv": lambda x, y: _quotient(x, y)[0],
     "mod": lambda x, y: _quotient(x, y)[1],

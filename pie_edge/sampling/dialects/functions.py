@@ -7,8 +7,9 @@ comes from. These are within about one unit in the last place. The approximation
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
-from math import inf, nan
+from math import copysign, inf, nan
 
 from pie_edge.program.node_types import Element
 from pie_edge.sampling.dialects.scalar import BOOL, F32, I32, Scalar
@@ -33,6 +34,15 @@ _SMALLEST_NORMAL = 2.0**-126
 _EXP_OVERFLOWS, _EXP_VANISHES = 88.7228394, -103.97208
 _ODD_BELOW = 2.0**24
 """Above, every float32 is an even integer."""
+
+
+def rounded(value: float) -> float:
+    """The nearest float32."""
+    try:
+        found: float = struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return copysign(inf, value)
+    return found
 
 
 def polynomial(x: Scalar, coefficients: Sequence[float]) -> Scalar:
@@ -105,7 +115,8 @@ def tanh(x: Scalar) -> Scalar:
     near = polynomial(square, _TANH) * square * x + x
     far = 1.0 - 2.0 / (exp(size + size) + 1.0)
     far = (x < 0.0).where(-far, far)
-    return (size < 0.625).where(near, is_nan(x).where(x, far))
+    # −0 stays so, which the polynomial forgets.
+    return (size < 0.625).where(x.equals(0.0).where(x, near), is_nan(x).where(x, far))
 
 
 def sigmoid(x: Scalar) -> Scalar:

@@ -200,6 +200,10 @@ class Builder:
         """The word of its memory where a value begins: a constant that is known when all values have their place."""
         return self._intern("start", U32, (), name, Level.CONSTANT, 0, WORDS)
 
+    def hidden_zero(self) -> Scalar:
+        """A u32 that is zero, and that no compiler can know to be."""
+        return self._intern("hidden", U32, (), None, Level.ROW, 0, 1)
+
     def load(self, memory: Memory, element: Element, offset: Scalar) -> Scalar:
         """A word of a buffer; a bool is a word that isn't zero."""
         found = self._intern("load", U32 if element is BOOL else element, (offset,), memory, max(offset.level, Level.ROW),
