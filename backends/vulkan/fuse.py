@@ -1,7 +1,7 @@
 """Fewer, larger launches: matrices that multiply the same rows run in one, gates are applied at once, and what is stored
 is computed where it is stored. The result is a Program again, with kinds that only this backend knows:
 
-    linear_group  (x, w0, w1[, w2]) → (y0, y1[, y2])   each y_i = x · w_iᵀ
+    linear_group  (x, w0, w1[, w2][, b0, b1[, b2]]) → (y0, y1[, y2])   each y_i = x · w_iᵀ + b_i
     gated_linear  (x, gate, up) → (y)                  y = act(x · gateᵀ) · (x · upᵀ)
     rope_append   (q, k, v, positions, write_slots[, factors]) → (y, K, V, key_positions)
 """
@@ -26,7 +26,7 @@ def fuse(program: Program, together: Together) -> Program:
     fused: list[Op] = []
     while ops:
         group = _same_input(ops)
-        while len(group) > 1 and not together([op.inputs[1] for op in group]):
+        while len(group) > 1 and not together([name for op in group for name in op.inputs[1:]]):
             group.pop()
         gate, append = _gated(ops, inner), _appended(ops, inner)
         if append is not None:
@@ -37,7 +37,9 @@ def fuse(program: Program, together: Together) -> Program:
             del ops[:3]
         elif len(group) > 1:
             weights = tuple(op.inputs[1] for op in group)
-            fused.append(Op("linear_group", (group[0].inputs[0], *weights), tuple(op.outputs[0] for op in group)))
+            biases = tuple(bias for op in group for bias in op.inputs[2:])
+            inputs = (group[0].inputs[0], *weights, *biases)
+            fused.append(Op("linear_group", inputs, tuple(op.outputs[0] for op in group)))
             del ops[: len(group)]
         else:
             fused.append(ops.pop(0))
@@ -53,10 +55,10 @@ def _uses(ops: Sequence[Op]) -> dict[str, int]:
 
 
 def _same_input(ops: Sequence[Op]) -> list[Op]:
-    """The linear ops without bias at the head of ``ops`` that share their input."""
+    """The linear ops at the head of ``ops`` that share their input, all with a bias or none."""
     found: list[Op] = []
     for op in ops[:MOST]:
-        if op.kind != "linear" or len(op.inputs) != 2 or op.inputs[0] != ops[0].inputs[0]:
+        if op.kind != "linear" or len(op.inputs) != len(ops[0].inputs) or op.inputs[0] != ops[0].inputs[0]:
             break
         found.append(op)
     return found
@@ -68,6 +70,8 @@ def _gated(ops: Sequence[Op], inner: set[str]) -> Op | None:
         return None
     gate, up, unit = ops[:3]
     halves = (gate.outputs[0], up.outputs[0])
+    if len(gate.inputs) > 2:
+        return None
     if unit.inputs != halves or not inner.issuperset(halves):
         return None
     return Op("gated_linear", (gate.inputs[0], gate.inputs[1], up.inputs[1]), unit.outputs, unit.attributes)

@@ -23,18 +23,17 @@ def linear(c: Lowering, op: Op) -> list[Launch]:
     matrix = _matrix(c.weights[name])
     launches = []
     for part in matrix.parts:
-        given = c.weights[bias[0]] if bias else None
-        assert given is None or isinstance(given, Vector)
-        launches += _windows(c, x, (matrix, part), op.outputs[0], None if given is None else given.region)
+        launches += _windows(c, x, (matrix, part), op.outputs[0], [_vector(c.weights[name]) for name in bias])
     return launches
 
 
 def linear_group(c: Lowering, op: Op) -> list[Launch]:
     x, *names = op.inputs
-    matrices = [_matrix(c.weights[name]) for name in names]
+    matrices = [_matrix(c.weights[name]) for name in names[: len(op.outputs)]]
+    biases = [_vector(c.weights[name]) for name in names[len(op.outputs) :]]
     uses = [(matrix, matrix.parts[0]) for matrix in matrices]
     outputs = [c.write(name) for name in op.outputs]
-    return [_launch(c, x, uses, outputs, act=0)]
+    return [_launch(c, x, uses, outputs, act=0, biases=biases)]
 
 
 def gated_linear(c: Lowering, op: Op) -> list[Launch]:
@@ -45,21 +44,29 @@ def gated_linear(c: Lowering, op: Op) -> list[Launch]:
 
 
 def together(weights: Sequence[Weight], max_binding: int) -> bool:
-    """Whether ``linear_group`` can have them in one launch: one layout, each in one part, all within one binding."""
+    """Whether ``linear_group`` can have them in one launch: matrices of one layout, each in one part, all within one binding, and
+    so their biases."""
     matrices = [weight for weight in weights if isinstance(weight, Matrix)]
-    if len(matrices) < len(weights) or any(len(matrix.parts) > 1 for matrix in matrices):
+    biases = [weight.region for weight in weights if isinstance(weight, Vector)]
+    if any(len(matrix.parts) > 1 for matrix in matrices):
         return False
-    regions = [matrix.parts[0].region for matrix in matrices]
-    return (
-        all(replace(m.packing, zero=0.0) == replace(matrices[0].packing, zero=0.0) for m in matrices)
-        and all(region.buffer is regions[0].buffer for region in regions)
-        and _span(regions).nbytes <= max_binding
-    )
+    alike = all(replace(m.packing, zero=0.0) == replace(matrices[0].packing, zero=0.0) for m in matrices)
+    bound = [matrix.parts[0].region for matrix in matrices], biases
+    return alike and all(_bindable(regions, max_binding) for regions in bound)
+
+
+def _bindable(regions: Sequence[Region], max_binding: int) -> bool:
+    return all(r.buffer is regions[0].buffer for r in regions) and (not regions or _span(regions).nbytes <= max_binding)
 
 
 def _matrix(weight: Weight) -> Matrix:
     assert isinstance(weight, Matrix)
     return weight
+
+
+def _vector(weight: Weight) -> Region:
+    assert isinstance(weight, Vector)
+    return weight.region
 
 
 def _span(regions: Sequence[Region]) -> Region:
@@ -68,7 +75,7 @@ def _span(regions: Sequence[Region]) -> Region:
     return Region(regions[0].buffer, first, end - first)
 
 
-def _windows(c: Lowering, x: str, use: Use, output: str, bias: Region | None) -> list[Launch]:
+def _windows(c: Lowering, x: str, use: Use, output: str, bias: Sequence[Region]) -> list[Launch]:
     """One launch, or one for each range of rows whose outputs fit a binding."""
     matrix = use[0]
     capacity, rows = c.capacity(x), matrix.shape[0]
@@ -89,10 +96,12 @@ def _windows(c: Lowering, x: str, use: Use, output: str, bias: Region | None) ->
     ]
 
 
-def _part_launch(c: Lowering, x: str, use: Use, output: Region, first: int, count: int, bias: Region | None) -> Launch:
+def _part_launch(
+    c: Lowering, x: str, use: Use, output: Region, first: int, count: int, bias: Sequence[Region]
+) -> Launch:
     rows = use[0].shape[0]
     whole = output.part(first * rows * 4, min(count * rows * 4, output.nbytes - first * rows * 4))
-    return _launch(c, x, [use], [Binding(whole, Access.WRITE)], act=0, bias=bias, tokens=(first, count))
+    return _launch(c, x, [use], [Binding(whole, Access.WRITE)], act=0, biases=bias, tokens=(first, count))
 
 
 def _launch(
@@ -101,7 +110,7 @@ def _launch(
     uses: Sequence[Use],
     outputs: Sequence[Binding],
     act: int,
-    bias: Region | None = None,
+    biases: Sequence[Region] = (),
     tokens: tuple[int, int] | None = None,
 ) -> Launch:
     matrix = uses[0][0]
@@ -113,12 +122,14 @@ def _launch(
     variant = c.tuning.linear_variant(per)
     row_groups = max(variant.groups // 2, 1) if act and not variant.tile else variant.groups
     span = _span([part.region for _, part in uses])
+    bias = _span(biases) if biases else None
+    starts = [(region.offset - bias.offset) // 4 for region in biases] if bias else [0] * len(uses)
     groups, push = 0, b""
-    for of, part in uses:
+    for (of, part), start in zip(uses, starts, strict=True):
         groups += 0 if act and groups else -(-part.rows // (packing.interleaved * row_groups))
         offset = part.region.offset - span.offset
-        push += words(offset // 16, (offset + part.scales) // 4, part.rows, groups, of.packing.zero)
-    push += words(0, 0, 0, groups, 0.0) * (_MATRICES - len(uses))
+        push += words(offset // 16, (offset + part.scales) // 4, part.rows, groups, of.packing.zero, start)
+    push += words(0, 0, 0, groups, 0.0, 0) * (_MATRICES - len(uses))
     step, counter = c.counter(x)
     width = matrix.shape[0] if len(uses) == 1 else 0
     push += words(width, uses[0][1].first, first, count, counter)

@@ -18,14 +18,15 @@ layout(set = 0, binding = 5) writeonly buffer Y1 { float y1[]; };
 layout(set = 0, binding = 6) writeonly buffer Y2 { float y2[]; };
 layout(set = 0, binding = 7) readonly buffer Step { uint step[]; };
 
-// Of each matrix: where its codes (uvec4s) and scales (words) begin, its rows, the workgroups up to its end, and the code
-// that stands for zero.
+// Of each matrix: where its codes (uvec4s) and scales (words) begin, its rows, the workgroups up to its end, the code that
+// stands for zero, and where its bias begins.
 struct Matrix {
     uint codes;
     uint scales;
     uint rows;
     uint end;
     float zero;
+    uint bias;
 };
 layout(push_constant) uniform Push {
     Matrix matrix[3];
@@ -74,7 +75,7 @@ vec4 x_at(uint token, uint four) {
 
 void write(uint which, uint token, uint row, float value) {
     uint at = token * (width == 0u ? matrix[which].rows : width) + place + row;
-    if (BIAS) value += bias[place + row];
+    if (BIAS) value += bias[matrix[which].bias + place + row];
     if (which == 0u) y0[at] = value;
     else if (which == 1u) y1[at] = value;
     else y2[at] = value;

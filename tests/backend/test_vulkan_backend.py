@@ -200,6 +200,35 @@ def test_matrices_of_one_layout_run_together_beside_one_of_another() -> None:
     assert [(op.kind, op.inputs[1:]) for op in fused.ops] == [("linear_group", ("q", "k")), ("linear", ("v",))]
 
 
+@pytest.mark.parametrize("rows", [1, 7, 40])
+@pytest.mark.parametrize("encoding", [Dense(DType.F32), Affine(4, 32, DType.F16, None)], ids=str)
+def test_biased_products_of_the_same_rows_run_together(rows: int, encoding: Encoding) -> None:
+    """Of other heights each, so that a bias that begins elsewhere shows; and a gate with a bias is none of the fused unit's."""
+    case = cases.Case(Trace("biased"), np.random.default_rng(5))
+    case.step(*cases.rows_step(rows, rows))
+    x = case.row_state("x", case.normal(rows, 64))
+    case.tolerance = 1e-5
+    made = []
+    for name, height in (("q", 70), ("k", 9), ("v", 33)):
+        weight, bias = case.weight(name, (height, 64), encoding), case.weight(f"{name}.b", (height,), Dense(DType.F32))
+        made.append(ops.linear(case.trace, x, weight, bias))
+    halves = [
+        ops.linear(case.trace, x, case.weight(n, (8, 64), encoding), case.weight(f"{n}.b", (8,), Dense(DType.F32)))
+        for n in ("gate", "up")
+    ]
+    case.results = (*made, ops.glu(case.trace, *halves, act="silu"))
+    kinds = [op.kind for op in fuse(case.program, lambda names: True).ops]
+    assert kinds == ["linear_group", "linear_group", "glu"]
+
+    async def test() -> None:
+        async with opened() as backend:
+            found = await run_case(backend, case)
+            for name, wanted in case.expected().items():
+                assert_close(found[name], wanted, case)
+
+    run(test)
+
+
 def test_keys_and_values_are_halves_unless_the_exact_mode_is_asked_for() -> None:
     async def test() -> None:
         async with opened() as backend, opened(exact=True) as exact:
