@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pie_edge.backends.cpu.instructions import Argument, Ref
 from pie_edge.errors import Unsupported
-from pie_edge.program.ops import KINDS, Op
+from pie_edge.program.ops import Op
 
 if TYPE_CHECKING:
     from pie_edge.backends.cpu.lowering import Lowering
@@ -21,7 +21,7 @@ _SCORED = ("positions", "row_index", "query_starts", "page_starts", "pages", "pa
 
 
 def attention(low: Lowering, op: Op) -> None:
-    given, scored = _named(op), _scored(low, op)
+    given, scored = op.named, _scored(low, op)
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
     pages, starts = (low.value(given[name]).shape[0] for name in ("pages", "page_starts"))
     result = (low.value(given["q"]).shape[1] // heads + 4) * 4
@@ -35,7 +35,7 @@ def attention(low: Lowering, op: Op) -> None:
 
 
 def attention_mass(low: Lowering, op: Op) -> None:
-    given, scored = _named(op), _scored(low, op)
+    given, scored = op.named, _scored(low, op)
     observed = low.value(given["mass_rows"]).shape[0]
     fields = (Ref(given[name]) for name in ("mass_rows", "mass_starts", "mass_layers"))
     scratch = _MASS_ROOM_BYTES + 16 * low.value(given["pages"]).shape[0]
@@ -48,21 +48,17 @@ def check_width(op: Op, width: int) -> None:
         raise Unsupported(f"{op}: the cpu backend takes heads of a multiple of four values, not {width}")
 
 
-def _named(op: Op) -> dict[str, str]:
-    """The op's inputs by their names in the op table."""
-    kind = KINDS[op.kind]
-    return dict(zip((*kind.inputs, *kind.optional), op.inputs, strict=False))
-
-
 def _scored(low: Lowering, op: Op) -> tuple[Argument, ...]:
     """The first fields of ``struct attention``: what a query's scores with its keys take."""
-    given, page_size = _named(op), op.integer("page_size")
+    given, page_size = op.named, op.integer("page_size")
     heads, width = op.integer("heads"), low.value(given["q"]).shape[1] // op.integer("heads")
     check_width(op, width)
     if page_size not in (4, 8, 16, 32):
         raise Unsupported(f"{op}: the cpu backend has pages of 4, 8, 16 or 32 tokens")
     fields = ("q", "K", "key_positions", *_SCORED)
     refs: tuple[Argument, ...] = tuple(Ref(given[name]) for name in fields)
-    masks: tuple[Argument, ...] = tuple(Ref(given[name]) if name in given else 0 for name in ("mask_starts", "mask"))
+    optional: tuple[Argument, ...] = tuple(
+        Ref(given[name]) if name in given else 0 for name in ("mask_starts", "mask", "sinks")
+    )
     sizes = (heads, op.integer("kv_heads"), width, page_size, low.value(given["K"]).shape[0], op.integer("window"))
-    return (*refs, *masks, *sizes, op.number("scale"), op.number("softcap"))
+    return (*refs, *optional, *sizes, op.number("scale"), op.number("softcap"))

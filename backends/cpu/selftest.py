@@ -174,7 +174,8 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:
     )
     ops.kv_append(t, k, keys, step, cache, heads=_KV_HEADS)
     shape: dict[str, Any] = {"heads": _HEADS, "kv_heads": _KV_HEADS, "scale": head**-0.5}
-    return ops.attention(t, q, step, cache, **shape, window=10, softcap=4.0)
+    sinks = rec.weight("sinks", (_HEADS,))
+    return ops.attention(t, q, step, cache, **shape, window=10, softcap=4.0, sinks=sinks)
 
 
 def digest(values: NDArray[np.float32]) -> list[float]:

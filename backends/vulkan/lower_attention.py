@@ -10,6 +10,7 @@ from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.backends.vulkan.tuning import AttentionVariant, Tuning
+from pie_edge.backends.vulkan.weights import Vector
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op, Program
@@ -50,10 +51,11 @@ def attention_mass(c: Lowering, op: Op) -> list[Launch]:
     shape = _Shape.of(c, op)
     constants = (
         *(c.tuning.reduction, shape.sharing, shape.kv_heads, shape.width, shape.page),
-        *(op.number("scale"), op.number("softcap"), _masked(op)),
+        *(op.number("scale"), op.number("softcap"), _masked(op), _has_sinks(op)),
     )
     step, fields = _step(c, op, split=0, singles=False, observed=True)
     bindings = (*(c.read(name) for name in op.inputs[:3]), Binding(step), Binding(c.place[op.outputs[0]], Access.BOTH))
+    bindings = (*bindings, _sinks(c, op, step))
     kernel = Kernel(shape.shader("attention_mass", False, c.subgroups), constants)
     return [Launch(kernel, bindings, (c.capacity("mass_rows"), 1, 1), fields + words(op.integer("layer")))]
 
@@ -87,11 +89,11 @@ def _by_row(c: Lowering, op: Op, shape: _Shape) -> Launch:
     together = max(n for n in range(1, shape.sharing + 1) if shape.sharing % n == 0 and n <= most)
     constants = (
         *(local, shape.sharing, shape.kv_heads, shape.width, shape.page, together),
-        *(op.number("scale"), op.number("softcap"), _masked(op)),
+        *(op.number("scale"), op.number("softcap"), _masked(op), _has_sinks(op)),
     )
     step, fields = _step(c, op, split=0, singles=False)
     texels = _reads_texels(c, op)
-    bindings = (*_operands(c, op, step, texels), c.write(op.outputs[0]))
+    bindings = (*_operands(c, op, step, texels), c.write(op.outputs[0]), _sinks(c, op, step))
     grid = (Count("rows", divisor=local), shape.heads // together, 1)
     return Launch(Kernel(shape.shader("attention_rows", texels), constants), bindings, grid, fields)
 
@@ -101,12 +103,13 @@ def _attend(c: Lowering, op: Op, shape: _Shape, variant: AttentionVariant, singl
     constants = (
         *(variant.local, variant.rows, shape.sharing, shape.kv_heads, shape.width, shape.page, variant.chunk),
         *(math.gcd(variant.local, shape.vectors), op.number("scale"), op.number("softcap")),
-        _masked(op),
+        *(_masked(op), _has_sinks(op)),
     )
     step, fields = _step(c, op, split, singles)
     partial = _scratch(c) if singles else c.place[op.outputs[0]]
     texels = _reads_texels(c, op)
-    bindings = (*_operands(c, op, step, texels), c.write(op.outputs[0]), Binding(partial, Access.WRITE))
+    results = (c.write(op.outputs[0]), Binding(partial, Access.WRITE))
+    bindings = (*_operands(c, op, step, texels), *results, _sinks(c, op, step))
     grid = (Count("rows", divisor=variant.rows), shape.kv_heads, _splits(c, shape, split) if singles else 1)
     return Launch(Kernel(shape.shader("attention", texels, c.subgroups), constants), bindings, grid, fields)
 
@@ -138,9 +141,9 @@ def _splits(c: Lowering, shape: _Shape, split: int) -> Extent:
 
 
 def _merge(c: Lowering, op: Op, shape: _Shape) -> Launch:
-    constants = (c.tuning.reduction, shape.heads, shape.width, shape.page)
+    constants = (c.tuning.reduction, shape.heads, shape.width, shape.page, _has_sinks(op))
     step, fields = _step(c, op, c.tuning.split, singles=True)
-    bindings = (Binding(_scratch(c)), Binding(step), c.write(op.outputs[0]))
+    bindings = (Binding(_scratch(c)), Binding(step), c.write(op.outputs[0]), _sinks(c, op, step))
     grid = (Count("sequences"), shape.heads, 1)
     return Launch(Kernel(shader("attention_merge"), constants), bindings, grid, fields)
 
@@ -156,6 +159,19 @@ def _step(c: Lowering, op: Op, split: int, singles: bool, observed: bool = False
 
     told = words(*places(_FIELDS), op.integer("window"), split, singles, *(places(masks) or (0, 0)), *places(masses))
     return Region(regions["counts"].buffer, first, end - first), told
+
+
+def _has_sinks(op: Op) -> bool:
+    return bool(op.attribute("sinks"))
+
+
+def _sinks(c: Lowering, op: Op, otherwise: Region) -> Binding:
+    """The heads' sinks. A kernel that is told there are none wants something bound all the same."""
+    if not _has_sinks(op):
+        return Binding(otherwise)
+    vector = c.weights[op.named["sinks"]]
+    assert isinstance(vector, Vector)
+    return Binding(vector.region)
 
 
 def _masked(op: Op) -> bool:

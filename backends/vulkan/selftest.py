@@ -195,7 +195,7 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value], halves: bool) -> V
     ops.kv_append(t, turned, v, step, caches[0], heads=_KV_HEADS)
     shape: dict[str, Any] = {"heads": _HEADS, "kv_heads": _KV_HEADS, "scale": head**-0.5, "softcap": 4.0}
     rec.show(ops.attention(t, q, step, caches[1], **shape))
-    return ops.attention(t, q, step, caches[0], **shape, window=_LAST - 20)
+    return ops.attention(t, q, step, caches[0], **shape, window=_LAST - 20, sinks=rec.weight("sinks", (_HEADS,)))
 
 
 def _cache(rec: _Recorder, suffix: str, head: int, halves: bool) -> tuple[Value, Value, Value]:

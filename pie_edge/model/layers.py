@@ -169,14 +169,15 @@ def attend(
     scale: float | None = None,
     window: int = 0,
     softcap: float = 0.0,
+    sinks: Value | None = None,
 ) -> Value:
     """Keys and values into the cache, attention over it, and its output projected. ``scale`` is 1/√head_dim by default."""
     q, k, v = qkv
     cache = r.kv(layer, spec.kv_heads, spec.head_dim)
     ops.kv_append(r.t, k, v, r.step, cache, heads=spec.kv_heads)
     scale = spec.head_dim**-0.5 if scale is None else scale
-    heads = {"heads": spec.heads, "kv_heads": spec.kv_heads}
-    y = ops.attention(r.t, q, r.step, cache, **heads, scale=scale, window=window, softcap=softcap)
+    heads: dict[str, Any] = {"heads": spec.heads, "kv_heads": spec.kv_heads}
+    y = ops.attention(r.t, q, r.step, cache, **heads, scale=scale, window=window, softcap=softcap, sinks=sinks)
     return project(r, y, f"{layer}.o")
 
 

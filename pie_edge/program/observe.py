@@ -54,8 +54,7 @@ def observe(program: Program, bucket: Bucket) -> Program:
 
 def _mass(attention: Op, layer: int, y: str) -> Op:
     """What ``attention`` attends to: its inputs but for the values, and what is observed."""
-    whole, kind = KINDS[attention.kind], KINDS[KIND]
-    given = dict(zip((*whole.inputs, *whole.optional), attention.inputs, strict=False))
-    given |= {name: name for name in ("mass_rows", "mass_starts", "mass_layers")}
+    kind = KINDS[KIND]
+    given = attention.named | {name: name for name in ("mass_rows", "mass_starts", "mass_layers")}
     inputs = tuple(given[name] for name in (*kind.inputs, *kind.optional) if name in given)
     return Op(KIND, inputs, (y,), (*attention.attributes, ("layer", layer)))

@@ -76,6 +76,14 @@ class Op:
     def number(self, name: str) -> float:
         return float(self.attribute(name))
 
+    @property
+    def named(self) -> dict[str, str]:
+        """Its inputs by their names in the op table. An optional input that shares its name with an attribute is there where
+        that attribute is true."""
+        kind, given = KINDS[self.kind], dict(self.attributes)
+        names = (*kind.inputs, *(name for name in kind.optional if given.get(name, True)))
+        return dict(zip(names, self.inputs, strict=False))
+
     def __str__(self) -> str:
         attributes = "".join(f" {key}={value}" for key, value in self.attributes)
         return f"{', '.join(self.outputs)} = {self.kind}({', '.join(self.inputs)}){attributes}"
@@ -174,12 +182,13 @@ _TABLE = (
             *("q", "K", "V", "key_positions", "positions", "row_index", "query_starts", "page_starts"),
             *("pages", "page_bits", "fresh_bits"),
         ),
-        ("heads", "kv_heads", "scale", "window", "softcap", "page_size"),
+        ("heads", "kv_heads", "scale", "window", "softcap", "page_size", "sinks"),
         "softmax(scale·q·k)·v over a sequence's visible keys. Key j of its page table is visible to row t if its bit is set in "
         "page_bits, and it is not in fresh_bits or j ≤ row_index[t], and window = 0 or "
         "positions[t] − key_positions[j] < window, and the row's word of a custom mask (step.py) allows it; scores pass "
-        "softcap·tanh(score/softcap) where softcap > 0",
-        optional=("mask_starts", "mask"),
+        "softcap·tanh(score/softcap) where softcap > 0. With the attribute `sinks` there is an input `sinks`[H]: a score "
+        "that each head gives to a key without a value, which takes its share of the softmax and adds nothing",
+        optional=("sinks", "mask_starts", "mask"),
     ),
     Kind(
         "attention_mass",
@@ -187,12 +196,12 @@ _TABLE = (
             *("q", "K", "key_positions", "positions", "row_index", "query_starts", "page_starts"),
             *("pages", "page_bits", "fresh_bits", "mass_rows", "mass_starts", "mass_layers"),
         ),
-        ("heads", "kv_heads", "scale", "window", "softcap", "page_size", "layer"),
+        ("heads", "kv_heads", "scale", "window", "softcap", "page_size", "sinks", "layer"),
         "how the attention of observed rows is spread over pages: y[1,W], of row o = mass_rows[i] and its sequence's e-th page "
         "entry at mass_starts[i] + e. It is the sum of the weights that `attention` gives to that page's keys, as a mean over "
         "heads and over the layers that the row chose: 0 unless `layer` is one of them (its bit of mass_layers[i]), else "
         "divided by their number. Masses past mass_starts' last are anything",
-        optional=("mask_starts", "mask"),
+        optional=("sinks", "mask_starts", "mask"),
     ),
     Kind(
         "short_conv",

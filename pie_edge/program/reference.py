@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from pie_edge.program import reference_recurrent as recurrent
 from pie_edge.program.encodings import DType
-from pie_edge.program.ops import KINDS, Op, Program, Role
+from pie_edge.program.ops import Op, Program, Role
 from pie_edge.program.step import HEADER_WORDS
 
 Array = NDArray[Any]
@@ -184,12 +184,15 @@ def _weights(op: Op, s: int, q: Array, keys: Array, step: Mapping[str, Array]) -
         scores = np.float32(cap) * np.tanh(scores / np.float32(cap))
     scores = np.where(seen[:, None, None, :], scores, -np.inf)
     peak = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), np.float32(-1e30))
+    sinks = step["sinks"].reshape(kv_heads, -1, 1) if "sinks" in step else np.float32(-np.inf)
+    peak = np.maximum(peak, sinks)
     weights = np.exp(scores - peak)
-    return np.asarray(weights / np.maximum(weights.sum(axis=-1, keepdims=True), np.float32(1e-30)))
+    total = weights.sum(axis=-1, keepdims=True) + np.exp(sinks - peak)
+    return np.asarray(weights / np.maximum(total, np.float32(1e-30)))
 
 
 def _attention(op: Op, q: Array, keys: Array, values: Array, *fields: Array) -> tuple[Array, ...]:
-    step = _named(op, 3, fields)
+    step = _named(op, ("q", "K", "V"), fields)
     y = np.zeros_like(q)
     for s in range(len(step["query_starts"]) - 1):
         rows, entries = _sequence(s, step)
@@ -202,7 +205,7 @@ def _attention(op: Op, q: Array, keys: Array, values: Array, *fields: Array) -> 
 
 
 def _attention_mass(op: Op, q: Array, keys: Array, *fields: Array) -> tuple[Array, ...]:
-    step, layer = _named(op, 2, fields), op.integer("layer")
+    step, layer = _named(op, ("q", "K"), fields), op.integer("layer")
     starts = step["mass_starts"]
     y = np.zeros((1, int(starts.max())), np.float32)
     for i, row in enumerate(step["mass_rows"]):
@@ -216,10 +219,9 @@ def _attention_mass(op: Op, q: Array, keys: Array, *fields: Array) -> tuple[Arra
     return (y,)
 
 
-def _named(op: Op, first: int, arrays: Sequence[Array]) -> dict[str, Array]:
-    """The op's inputs from the ``first`` on, by their names in the op table."""
-    kind = KINDS[op.kind]
-    return dict(zip((*kind.inputs, *kind.optional)[first:], arrays, strict=False))
+def _named(op: Op, before: tuple[str, ...], arrays: Sequence[Array]) -> dict[str, Array]:
+    """The op's inputs after those, by their names in the op table."""
+    return dict(zip(list(op.named)[len(before) :], arrays, strict=True))
 
 
 def _gelu(x: Array) -> Array:

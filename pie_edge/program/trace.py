@@ -171,16 +171,20 @@ def attention(
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    sinks: Value | None = None,
 ) -> Value:
     """Attention of the step's rows over their sequences' pages in ``cache`` (K, V, key_positions)."""
     if heads % kv_heads:
         raise ValueError(f"attention: {heads} query heads don't share {kv_heads} key-value heads evenly")
+    if sinks is not None:
+        _width("attention", sinks, sinks.shape[0], heads)
     fields = ["positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits"]
-    fields += [name for name in ("mask_starts", "mask") if name in step]
+    operands = [step[name] for name in fields] + ([] if sinks is None else [sinks])
+    operands += [step[name] for name in ("mask_starts", "mask") if name in step]
     y = t.temp(q.shape)
     t.op(
         "attention",
-        (q, *cache, *(step[name] for name in fields)),
+        (q, *cache, *operands),
         (y,),
         heads=heads,
         kv_heads=kv_heads,
@@ -188,6 +192,7 @@ def attention(
         window=window,
         softcap=softcap,
         page_size=cache[2].shape[1],
+        sinks=sinks is not None,
     )
     return y
 

@@ -29,16 +29,19 @@ layout(constant_id = 7) const uint ACROSS = 8u; // invocations that share a key'
 layout(constant_id = 8) const float SCALE = 0.125;
 layout(constant_id = 9) const float SOFTCAP = 0.0;
 layout(constant_id = 10) const bool MASKED = false; // some sequence may have a custom mask
+layout(constant_id = 11) const bool SINKS = false;  // each head has a score that weighs and adds nothing
 layout(local_size_x_id = 0) in;
 
 #include "attended.glsl"
 layout(set = 0, binding = 5) writeonly buffer Y { vec4 y[]; };
 layout(set = 0, binding = 6) writeonly buffer Partial { vec4 partial[]; };
+layout(set = 0, binding = 7) readonly buffer Sinks { float sinks[]; };
 #include "step.glsl"
 
 #include "activations.glsl"
 #include "cache.glsl"
 #include "reduce.glsl"
+#include "sink.glsl"
 #include "visibility.glsl"
 
 const uint HEADS = KV_HEADS * SHARING;
@@ -181,11 +184,11 @@ void join_groups(uint at) {
     barrier();
 }
 
-void write_sums(uint at, bool whole, float total, uint s, uint i) {
+void write_sums(uint at, bool whole, float share, uint s, uint i) {
     uint column = (s * ACROSS + gl_LocalInvocationID.x) * (PER_VECTOR / 4u);
     [[unroll]] for (uint f = 0u; f < PER_VECTOR / 4u; f++) {
         vec4 sum = sums[(s * QUERIES + i) * 2u + f];
-        if (whole) y[at + column + f] = sum / max(total, 1e-30);
+        if (whole) y[at + column + f] = sum * share;
         else partial[at + column + f] = sum;
     }
 }
@@ -208,9 +211,10 @@ void attend(uint sequence, uint row, uint last_row, uint head, uint split) {
         uint query = head * SHARING + i % SHARING, of = row + i / SHARING;
         uint place = whole ? of * HEADS + query : (entries * PAGE / max(SPLIT, 1u) + sequence + split) * HEADS + query;
         uint at = place * (WIDTH / 4u + (whole ? 0u : 1u));
+        float share = share_of(peaks[i], total, SINKS, SINKS ? sinks[query] : 0.0);
         [[unroll]] for (uint s = 0u; s < STRIPS; s++) {
             if (GROUPS > 1u) join_groups((s * QUERIES + i) * 2u);
-            if (gl_LocalInvocationID.x < ACROSS && of <= last_row) write_sums(at, whole, total, s, i);
+            if (gl_LocalInvocationID.x < ACROSS && of <= last_row) write_sums(at, whole, share, s, i);
         }
         if (!whole && gl_LocalInvocationID.x == 0u) partial[at + WIDTH / 4u] = vec4(peaks[i], total, 0.0, 0.0);
     }

@@ -18,6 +18,7 @@ layout(constant_id = 4) const uint PAGE = 16u;
 layout(constant_id = 5) const float SCALE = 0.125;
 layout(constant_id = 6) const float SOFTCAP = 0.0;
 layout(constant_id = 7) const bool MASKED = false; // some sequence may have a custom mask
+layout(constant_id = 8) const bool SINKS = false;  // each head has a score that weighs and adds nothing
 layout(local_size_x_id = 0) in;
 
 layout(set = 0, binding = 0) readonly buffer Q { vec4 q[]; };
@@ -25,12 +26,14 @@ layout(set = 0, binding = 1) readonly buffer Keys { uvec4 keys[]; };
 layout(set = 0, binding = 2) readonly buffer KeyPositions { uint key_positions[]; };
 layout(set = 0, binding = 3) readonly buffer Step { uint step[]; };
 layout(set = 0, binding = 4) buffer Y { float y[]; };
+layout(set = 0, binding = 5) readonly buffer Sinks { float sinks[]; };
 #define OBSERVED
 #include "step.glsl"
 
 #include "activations.glsl"
 #include "cache.glsl"
 #include "reduce.glsl"
+#include "sink.glsl"
 #include "visibility.glsl"
 
 const uint HEADS = KV_HEADS * SHARING;
@@ -105,9 +108,10 @@ void main() {
         }
         float top = workgroup_max(peak);
         total = workgroup_sum(total * exp(peak - top));
+        float of_total = share_of(top, total, SINKS, SINKS ? sinks[head] : 0.0) * share;
         for (uint entry = lane; total != 0.0 && entry < end - start; entry += LOCAL) {
             vec2 page = weigh(sequence, row, entry, head / SHARING);
-            y[start + entry] += page.y * exp(page.x - top) / total * share;
+            y[start + entry] += page.y * exp(page.x - top) * of_total;
         }
         barrier();
     }

@@ -6,12 +6,16 @@ layout(constant_id = 0) const uint LOCAL = 8u;
 layout(constant_id = 1) const uint HEADS = 9u;
 layout(constant_id = 2) const uint WIDTH = 64u;
 layout(constant_id = 3) const uint PAGE = 16u;
+layout(constant_id = 4) const bool SINKS = false; // each head has a score that weighs and adds nothing
 layout(local_size_x_id = 0) in;
 
 layout(set = 0, binding = 0) readonly buffer Partial { vec4 partial[]; };
 layout(set = 0, binding = 1) readonly buffer Step { uint step[]; };
 layout(set = 0, binding = 2) writeonly buffer Y { vec4 y[]; };
+layout(set = 0, binding = 3) readonly buffer Sinks { float sinks[]; };
 #include "step.glsl"
+
+#include "sink.glsl"
 
 const uint FOURS = WIDTH / 4u;
 
@@ -32,6 +36,6 @@ void main() {
             sum = sum * old + partial[first + s * stride + i] * weight;
             peak = joint;
         }
-        y[(row * HEADS + head) * FOURS + i] = sum / max(total, 1e-30);
+        y[(row * HEADS + head) * FOURS + i] = sum * share_of(peak, total, SINKS, SINKS ? sinks[head] : 0.0);
     }
 }

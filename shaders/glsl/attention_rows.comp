@@ -21,14 +21,17 @@ layout(constant_id = 5) const uint TOGETHER = 3u; // divides SHARING
 layout(constant_id = 6) const float SCALE = 0.125;
 layout(constant_id = 7) const float SOFTCAP = 0.0;
 layout(constant_id = 8) const bool MASKED = false; // some sequence may have a custom mask
+layout(constant_id = 9) const bool SINKS = false;  // each head has a score that weighs and adds nothing
 layout(local_size_x_id = 0) in;
 
 #include "attended.glsl"
 layout(set = 0, binding = 5) writeonly buffer Y { vec4 y[]; };
+layout(set = 0, binding = 6) readonly buffer Sinks { float sinks[]; };
 #include "step.glsl"
 
 #include "activations.glsl"
 #include "cache.glsl"
+#include "sink.glsl"
 #include "visibility.glsl"
 
 const uint HEADS = KV_HEADS * SHARING;
@@ -121,7 +124,10 @@ void attend(uint sequence, uint row, uint last_row, uint head) {
         }
     }
     if (row + gl_LocalInvocationID.x > last_row) return;
-    [[unroll]] for (uint i = 0u; i < TOGETHER * FOURS; i++) y[at + i] = sums[i] / max(totals[i / FOURS], 1e-30);
+    [[unroll]] for (uint h = 0u; h < TOGETHER; h++) {
+        float share = share_of(references[h], totals[h], SINKS, SINKS ? sinks[head + h] : 0.0);
+        [[unroll]] for (uint i = h * FOURS; i < (h + 1u) * FOURS; i++) y[at + i] = sums[i] * share;
+    }
 }
 
 void main() {

@@ -399,6 +399,9 @@ class Attend:
     softcap: float = 0.0
     masked: tuple[int, ...] = ()
     """Sequences with a random custom mask."""
+    blind: bool = False
+    """The first row of a masked sequence sees nothing."""
+    sinks: bool = False
 
 
 def _masks(rng: np.random.Generator, shape: Attend, counts: list[int]) -> tuple[list[int], list[int]]:
@@ -407,6 +410,8 @@ def _masks(rng: np.random.Generator, shape: Attend, counts: list[int]) -> tuple[
         starts.append(len(words) + 1 if index in shape.masked else 0)
         if index in shape.masked:
             words += [int(word) for word in rng.integers(0, 1 << shape.page, talk.rows * entries)]
+            if shape.blind:
+                words[starts[-1] - 1 : starts[-1] - 1 + entries] = [0] * entries
     return (starts, words) if words else ([], [])
 
 
@@ -461,6 +466,14 @@ def _attention(shape: Attend) -> Builder:
     return make
 
 
+def _sinks(case: Case, heads: int) -> Value:
+    """From one that takes nothing to one that takes everything."""
+    sinks = case.weight("sinks", (heads,), F32)
+    case.sources["sinks"] = ArraySource((heads,), F32, {"values": np.linspace(-99, 99, heads, dtype=np.float32)[None]})
+    case.sources["sinks"].held["values"][0, 1:-1] = case.normal(heads - 2, scale=3)
+    return sinks
+
+
 def _record_attention(case: Case, shape: Attend, fields: dict[str, Value], pages: int, tables: list[Any]) -> None:
     page, kv, width = shape.page, shape.kv_heads, shape.width
     keys = case.normal(pages, kv, width // 4, page, 4)
@@ -486,6 +499,7 @@ def _record_attention(case: Case, shape: Attend, fields: dict[str, Value], pages
             scale=width**-0.5,
             window=shape.window,
             softcap=shape.softcap,
+            sinks=_sinks(case, shape.heads) if shape.sinks else None,
         ),
     )
     case.written = ("k", "v", "key_positions")
@@ -511,6 +525,11 @@ ATTENTIONS = {
     "width 20": Attend((Talk(30, 1), Talk(2, 5)), width=20),
     "masked": Attend((Talk(40, 1), Talk(300, 1), Talk(90, 12), Talk(3, 2)), masked=(1, 2)),
     "masked, window": Attend((Talk(300, 1), Talk(20, 30)), window=24, masked=(0, 1)),
+    "blind": Attend((Talk(4, 1), Talk(40, 3)), masked=(0, 1), blind=True),
+    "sinks": Attend((Talk(37, 1), Talk(290, 19), Talk(1100, 1), Talk(0, 9)), sinks=True),
+    "sinks, masked, window": Attend(
+        (Talk(4, 1), Talk(300, 1), Talk(20, 30), Talk(9, 1)), window=24, masked=(0, 1, 2), blind=True, sinks=True
+    ),
     "page 8": Attend((Talk(300, 1), Talk(2, 35)), page=8),
     "page 32": Attend((Talk(300, 1, holes=True), Talk(2, 35)), page=32),
 }

@@ -103,6 +103,8 @@ AWKWARD = (
     "attention window",
     "attention masked",
     "attention width 96",
+    "attention sinks, masked, window",
+    HALVES + "attention sinks",
     HALVES + "attention masked, window",
     HALVES + "attention batch",
     HALVES + "attention long decode",
@@ -111,6 +113,7 @@ AWKWARD = (
     OBSERVED + "attention page 32",
     HALVES + OBSERVED + "attention batch",
     HALVES + OBSERVED + "attention softcap",
+    HALVES + OBSERVED + "attention sinks, masked, window",
 )
 """A few of each kind: enough to find a kernel that a setting breaks."""
 

@@ -40,7 +40,7 @@ def attended_pages(case: mass_cases.MassCase, layer: int) -> np.ndarray:
     op = [op for op in case.program.ops if op.kind == "attention"][layer]
     cut = {name: case.rows if name in case.by_row else None for name in case.states}
     states = {name: array[: cut[name]].copy() for name, array in case.states.items()}
-    given = reference.run(case.program, states, case.block)
+    given = reference.run(case.program, states | {name: s.dense() for name, s in case.sources.items()}, case.block)
     firsts, ends = given["page_starts"][:-1], given["page_starts"][1:]
     found = []
     for entry in range(int((ends - firsts).max())):
@@ -76,7 +76,7 @@ def test_every_input_of_the_op_is_what_its_row_of_the_table_says() -> None:
     program = observe(tiny_program(replace(BUCKET, mask=3)), replace(BUCKET, mask=3))
     op = next(op for op in program.ops if op.kind == KIND)
     kind = KINDS[KIND]
-    assert op.inputs[3:] == (*kind.inputs[3:], *kind.optional)
+    assert op.inputs[3:] == tuple(name for name in (*kind.inputs[3:], *kind.optional) if name != "sinks")
     assert tuple(name for name, _ in op.attributes) == kind.attributes
 
 

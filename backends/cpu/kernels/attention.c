@@ -145,8 +145,6 @@ static void attend_span(const struct attention *a, struct room *room, u32 group,
   sum_span(a, room, group, pages, pair, first);
 }
 
-INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
-
 static void merge(const struct attention *a, struct result *into, const struct result *span) {
   /* What is seen weighs something, and what is no number isn't 0: the largest score may have missed that. */
   if (span->total == 0) return;
@@ -170,9 +168,13 @@ static void clear(const struct attention *a, struct result *result) {
 }
 
 /* A query that sees nothing gets zeros. */
-static void finish(const struct attention *a, const struct result *result, float *y) {
-  vec total = wasm_f32x4_splat(result->total == 0 ? 1.0f : result->total);
-  for (u32 i = 0; i < a->width; i += 4) wasm_v128_store(y + i, wasm_f32x4_div(wasm_v128_load(result->sums + i), total));
+static void finish(const struct attention *a, const struct result *result, u32 row, u32 head) {
+  float *y = a->y + (row * a->heads + head) * a->width, largest = result->largest;
+  float total = with_sink(a, head, &largest, result->total);
+  vec whole = wasm_f32x4_splat(total == 0 ? 1.0f : total);
+  vec keep = wasm_f32x4_splat(a->sinks ? exp_of(result->largest - largest) : 1.0f);
+  for (u32 i = 0; i < a->width; i += 4)
+    wasm_v128_store(y + i, wasm_f32x4_div(wasm_f32x4_mul(wasm_v128_load(result->sums + i), keep), whole));
 }
 
 /* One span of a sequence's only row, for the queries of a group. */
@@ -211,7 +213,7 @@ static void attend_tile(const struct attention *a, struct room *room, u32 sequen
     }
   }
   for (u32 i = 0; i < queries; i++)
-    finish(a, result_at(a, room->results, i), a->y + ((start + i / heads) * a->heads + group * heads + i % heads) * a->width);
+    finish(a, result_at(a, room->results, i), start + i / heads, group * heads + i % heads);
 }
 
 INLINE bool is_single(const struct attention *a, u32 sequence) {
@@ -250,6 +252,6 @@ void attention_merge(struct instruction *in, struct worker *me) {
       if (!is_single(&a, sequence)) continue;
       clear(&a, result);
       for (u32 span = 0; span < span_count(&a, sequence); span++) merge(&a, result, partial_at(&a, sequence, span, head));
-      finish(&a, result, a.y + (a.query_starts[sequence] * a.heads + head) * a.width);
+      finish(&a, result, a.query_starts[sequence], head);
     }
 }

@@ -8,6 +8,7 @@ struct attention {
   const float *q, *keys;
   const u32 *key_positions, *positions, *row_index, *query_starts, *page_starts, *pages, *page_bits, *fresh_bits;
   const u32 *mask_starts, *mask; /* null without custom masks */
+  const float *sinks;            /* a score for each head, or null */
   u32 heads, kv_heads, width, page_size, page_count, window;
   float scale, softcap;
   float *y;
@@ -23,6 +24,16 @@ struct attention {
     };
   };
 };
+
+INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
+
+/* The sum of a head's weights relative to its largest score, and with its sink; `largest` becomes that of both. */
+INLINE float with_sink(const struct attention *a, u32 head, float *largest, float total) {
+  if (!a->sinks) return total;
+  float seen = *largest, sink = a->sinks[head];
+  *largest = seen > sink ? seen : sink;
+  return total * exp_of(seen - *largest) + exp_of(sink - *largest);
+}
 
 /* The slots that a row sees, a bit each, by page of the span. */
 struct sight {

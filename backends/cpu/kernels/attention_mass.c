@@ -58,18 +58,18 @@ static void weigh_pair(const struct attention *a, struct room *room, u32 sequenc
   }
 }
 
-INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
-
 /* The weights of a page relative to another score than its own largest; 0 where none of it is seen. */
 INLINE float relative(const float *page, float largest) { return page[1] == 0 ? 0 : page[1] * exp_of(page[0] - largest); }
 
 /* Add what one head attends to, times `share`, to the masses of a row. */
-static void add_masses(const struct room *room, u32 which, u32 entries, float share, float *y) {
+static void add_masses(const struct attention *a, const struct room *room, u32 which, u32 head, u32 entries, float share,
+                       float *y) {
   float largest = -__builtin_inff(), total = 0;
   for (u32 entry = 0; entry < entries; entry++)
     if (room->pages[entry][which][0] > largest) largest = room->pages[entry][which][0];
   for (u32 entry = 0; entry < entries; entry++) total += relative(room->pages[entry][which], largest);
   if (total == 0) return; /* it sees nothing */
+  total = with_sink(a, head, &largest, total);
   for (u32 entry = 0; entry < entries; entry++) y[entry] += relative(room->pages[entry][which], largest) / total * share;
 }
 
@@ -84,7 +84,7 @@ static void observe(const struct attention *a, struct room *room, u32 observed) 
     for (u32 i = 0; i < heads; i += 2) {
       u32 pair[2] = {group * heads + i, group * heads + min_u32(i + 1, heads - 1)};
       weigh_pair(a, room, sequence, row, group, pair);
-      for (u32 k = 0; k < min_u32(2, heads - i); k++) add_masses(room, k, entries, share, y);
+      for (u32 k = 0; k < min_u32(2, heads - i); k++) add_masses(a, room, k, pair[k], entries, share, y);
     }
 }
 
