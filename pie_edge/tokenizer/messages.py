@@ -1,97 +1,126 @@
-"""Brings messages into the shape that a template expects.
-
-APIs allow the same message in several shapes (content null, a string or parts; tool arguments as JSON text or an
-object), while each template knows only some. What it knows is read off its syntax tree.
-"""
+"""Brings messages into the shape that a template expects, and refuses what is none or would be left out."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pie_edge.errors import TemplateError
+from pie_edge.tokenizer.shapes import Content, Shapes, empty
 
-if TYPE_CHECKING:
-    from jinja2 import nodes
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+"""Of APIs. A template may name others itself."""
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+"""Names of what a model thought before it answered, in the order in which they count. Templates read the first, or the second."""
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What a template knows.
-
-    ``null``: it asks whether content is null. ``string``, ``parts``: content may be a string, may be a list of parts.
-    ``tools``, ``tool_calls``: it has a place for them. ``argument_objects``: calls carry their arguments as an object,
-    not as JSON text. ``inspected``: strings it looks for in what it is given.
-    """
-
-    null: bool
-    string: bool
-    parts: bool
-    tools: bool
-    tool_calls: bool
-    argument_objects: bool
-    inspected: frozenset[str]
+def conform(messages: Iterable[Any], shapes: Shapes) -> list[dict[str, Any]]:
+    """Copies of the messages as the template expects them. Raises ``TemplateError`` naming the message that is none, or
+    that has what the template would leave out."""
+    known = [_checked(number, message, shapes) for number, message in enumerate(messages)]
+    if not known:
+        raise TemplateError("there are no messages for the chat template; give at least one")
+    if shapes.syntax.tool_calls:
+        _check_answers(known)
+    return [_conform(number, message, shapes) for number, message in enumerate(known)]
 
 
-def shape_of(tree: nodes.Template) -> Shape:
-    from jinja2 import nodes
+def check_tools(tools: Sequence[Any] | None) -> None:
+    """Raises ``TemplateError`` for what describes no function."""
+    for number, tool in enumerate(tools or ()):
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        name = function.get("name") if isinstance(function, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(name, str) or not name:
+            raise TemplateError(
+                f"tool {number} is {tool!r:.80}; a tool is an object with a function's name, description and parameters"
+            )
+        parameters = function.get("parameters", {})
+        if not isinstance(parameters, Mapping) or parameters.get("type", "object") != "object":
+            raise TemplateError(
+                f"tool {number}, {name!r}, has the parameters {parameters!r:.80}; they are a JSON Schema of type object"
+            )
 
-    tests = list(tree.find_all(nodes.Test))
-    filters = list(tree.find_all(nodes.Filter))
-    loops = [loop.iter for loop in tree.find_all(nodes.For)]
-    asks_type = any(t.name in ("string", "iterable", "sequence") and _mentions(t.node, "content") for t in tests)
-    over_parts = any(_mentions(iterated, "content") for iterated in loops)
-    return Shape(
-        null=any(t.name == "none" and _mentions(t.node, "content") for t in tests) or _compares_content_to_none(tree),
-        string=asks_type or not over_parts,
-        parts=asks_type or over_parts,
-        tools=_mentions(tree, "tools"),
-        tool_calls=_mentions(tree, "tool_calls"),
-        argument_objects=any(
-            f.name in ("tojson", "items", "dictsort") and f.node is not None and _mentions(f.node, "arguments")
-            for f in filters
+
+def calls_of(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The functions that a message calls: objects with a name and arguments."""
+    return [call.get("function", call) for call in message.get("tool_calls", ())]
+
+
+def _checked(number: int, message: Any, shapes: Shapes) -> Mapping[str, Any]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise TemplateError(f"message {number} is {message!r:.80}; a message is an object with a role and content")
+    role, known = message["role"], ROLES | {word for word in shapes.syntax.inspected if word.isidentifier()}
+    if role not in known:
+        raise TemplateError(f"message {number} has the role {role!r:.40}; it is one of {', '.join(sorted(ROLES))}")
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, Sequence) or isinstance(calls, str) or not all(map(_is_call, calls)):
+        raise TemplateError(
+            f"message {number} has the tool calls {calls!r:.80}; they are a list of objects, each with the name and the "
+            "arguments of a function"
         )
-        or any(_mentions(iterated, "arguments") for iterated in loops),
-        inspected=frozenset(_inspected(tree)),
+    if calls and not shapes.syntax.tool_calls:
+        raise TemplateError(f"message {number} calls tools, and this model's chat template has no place for calls")
+    if calls and role != "assistant":
+        raise TemplateError(f"message {number} calls tools as {role!r}; only the assistant calls them")
+    return message
+
+
+def _is_call(call: Any) -> bool:
+    function = call.get("function", call) if isinstance(call, Mapping) else None
+    return (
+        isinstance(function, Mapping)
+        and isinstance(function.get("name"), str)
+        and isinstance(function.get("arguments", {}), str | Mapping)
     )
 
 
-def conform(messages: Iterable[Any], shape: Shape) -> list[dict[str, Any]]:
-    """Copies of the messages as the template expects them. Raises ``TemplateError`` naming the message that is none, or
-    that has what the template would leave out."""
-    conformed = [_conform(number, message, shape) for number, message in enumerate(messages)]
-    if not conformed:
-        raise TemplateError("there are no messages for the chat template; give at least one")
-    return conformed
+def _check_answers(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Each tool's answer is to a call before it; where calls have ids, to the one of that id."""
+    calls = 0
+    ids: set[Any] = set()
+    for number, message in enumerate(messages):
+        for call in message.get("tool_calls") or ():
+            calls += 1
+            ids.add(call.get("id"))
+        if message["role"] != "tool":
+            continue
+        answered = message.get("tool_call_id")
+        if not calls or (answered is not None and ids != {None} and answered not in ids):
+            known = ", ".join(sorted(map(str, ids - {None}))) or "none"
+            raise TemplateError(
+                f"message {number} answers the tool call {answered!r}, and there is no such call before it; the calls "
+                f"are: {known}. Put the assistant's message that calls it before the answer"
+            )
 
 
-def _conform(number: int, message: Any, shape: Shape) -> dict[str, Any]:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise TemplateError(f"message {number} is {message!r:.80}; a message is an object with a role and content")
-    conformed = dict(message)
-    content = conformed.get("content")
-    # Null is for a turn that only calls tools; it would read "None" elsewhere.
-    null = content is None and shape.null and message["role"] == "assistant"
-    conformed["content"] = None if null else _content(number, "" if content is None else content, shape)
-    calls = conformed.pop("tool_calls", None)
+def _conform(number: int, message: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
+    conformed = {key: value for key, value in message.items() if value is not None}
+    role, calls, content = message["role"], conformed.pop("tool_calls", None), conformed.get("content")
+    thought = next((conformed[name] for name in _REASONING if name in conformed), None)
+    if thought is not None:
+        conformed = {"thinking": thought, **conformed, "reasoning_content": thought}
     # An empty list is no call, but templates take the key for one.
     if calls:
-        if not shape.tool_calls:
-            raise TemplateError(f"message {number} calls tools, and this model's chat template has no place for calls")
-        conformed["tool_calls"] = [_tool_call(call, shape) for call in calls]
-    return conformed
+        conformed["tool_calls"] = [_tool_call(call, shapes) for call in calls]
+    if content is not None:
+        return {**conformed, "content": _content(number, role, content, shapes)}
+    if role != "assistant":
+        return empty(conformed, Content.EMPTY)
+    return empty(conformed, shapes.calling().no_content if calls else shapes.no_content())
 
 
-def _content(number: int, content: Any, shape: Shape) -> Any:
+def _content(number: int, role: str, content: Any, shapes: Shapes) -> Any:
     if isinstance(content, str):
-        return content if shape.string else [{"type": "text", "text": content}]
+        return content if shapes.syntax.string else [{"type": "text", "text": content}]
     if not isinstance(content, Sequence):
         raise TemplateError(f"message {number} has {type(content).__name__} content; give a string or a list of parts")
-    return content if shape.parts else "\n".join(_text(number, part) for part in content)
+    texts = [_text(number, part) for part in content]
+    if texts and (not shapes.syntax.string or shapes.takes_parts(role)):
+        return [{"type": "text", "text": text} for text in texts]
+    return "\n".join(texts)
 
 
 def _text(number: int, part: Any) -> str:
@@ -100,21 +129,20 @@ def _text(number: int, part: Any) -> str:
     if isinstance(part, Mapping) and part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str):
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-    raise TemplateError(f"message {number} has a part of type {kind!r}, and this model's chat template takes text only")
+    raise TemplateError(
+        f"message {number} has a part of type {kind!r}, and conversations here take text only; give the text by itself"
+    )
 
 
-def _tool_call(call: Any, shape: Shape) -> Any:
-    if not isinstance(call, Mapping):
-        return call
-    call = dict(call)
+def _tool_call(call: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
     if isinstance(call.get("function"), Mapping):
-        call["function"] = _tool_call(call["function"], shape)
-    arguments = call.get("arguments")
-    if shape.argument_objects and isinstance(arguments, str):
-        call["arguments"] = _object(arguments)
-    elif not shape.argument_objects and isinstance(arguments, Mapping):
-        call["arguments"] = json.dumps(arguments, ensure_ascii=False)
-    return call
+        return {**call, "function": _tool_call(call["function"], shapes)}
+    known, arguments = shapes.calling(), call.get("arguments", {})
+    if isinstance(arguments, str) and not known.as_text:
+        arguments = _object(arguments)
+    elif isinstance(arguments, Mapping) and not known.as_object:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {**call, "arguments": arguments}
 
 
 def _object(text: str) -> Any:
@@ -124,40 +152,3 @@ def _object(text: str) -> Any:
     except ValueError:
         return text
     return value if isinstance(value, dict) else text
-
-
-def _mentions(node: nodes.Node, field: str) -> bool:
-    """Whether an expression reads ``x.field``, ``x['field']``, ``x.get('field')`` or a variable of that name."""
-    from jinja2 import nodes
-
-    found = [node, *node.find_all((nodes.Getattr, nodes.Const, nodes.Name))]
-    return any(
-        (isinstance(n, nodes.Getattr) and n.attr == field)
-        or (isinstance(n, nodes.Const) and n.value == field)
-        or (isinstance(n, nodes.Name) and n.name == field)
-        for n in found
-    )
-
-
-def _compares_content_to_none(tree: nodes.Template) -> bool:
-    from jinja2 import nodes
-
-    for compare in tree.find_all(nodes.Compare):
-        sides = [compare.expr, *(operand.expr for operand in compare.ops)]
-        if any(isinstance(side, nodes.Const) and side.value is None for side in sides) and _mentions(
-            compare, "content"
-        ):
-            return True
-    return False
-
-
-def _inspected(tree: nodes.Template) -> Iterable[str]:
-    """String constants that the template compares with, splits at or hands to a method, rather than writes."""
-    from jinja2 import nodes
-
-    for node in tree.find_all((nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)):
-        if isinstance(node, nodes.Call) and not isinstance(node.node, nodes.Getattr):
-            continue
-        for constant in node.find_all(nodes.Const):
-            if isinstance(constant.value, str):
-                yield constant.value

@@ -6,23 +6,22 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pie_edge.errors import TemplateError
+from pie_edge.tokenizer.compiled import Compiled, Conversation
 from pie_edge.tokenizer.guard import Guard
-from pie_edge.tokenizer.messages import Shape, conform, shape_of
+from pie_edge.tokenizer.messages import check_tools, conform
 from pie_edge.tokenizer.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from jinja2 import Template
-
-    from pie_edge.tokenizer.sandbox import Sandbox
 
 _LOOP = re.compile(r"\{%[-+]?\s*for\b")
 
 DEFAULT = "default"
 WITH_TOOLS = "tool_use"
 """The template of this name, where a model has one, is used when there are tools."""
+
+_THINKING = ("enable_thinking", "thinking")
+"""Variables by which templates let a model think before it answers, or not."""
 
 MISSING = (
     "this model has no chat template (it may be a base model): use prefix() and encode(text), "
@@ -49,7 +48,7 @@ class ChatTemplate:
             raise TemplateError(MISSING)
         self.tokens = {"bos_token": "", "eos_token": "", **(tokens or {})}
         self._clock = clock
-        self._compiled: dict[str, _Compiled] = {}
+        self._compiled: dict[str, Compiled] = {}
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate:
@@ -83,8 +82,11 @@ class ChatTemplate:
         """The text of a conversation. ``variables`` are passed on (``enable_thinking``, ``documents``, …).
 
         Raises ``TemplateError`` if the template refuses the messages, fails on them or is broken."""
-        compiled, conformed = self._prepared(messages, tools)
-        return compiled.render(conformed, tools, add_generation_prompt, self.tokens | variables)
+        compiled = self._template(tools)
+        given = Conversation(conform(messages, compiled.shapes), tools, add_generation_prompt, variables)
+        text = compiled.render(given)
+        compiled.check_calls(given)
+        return text
 
     def encode(
         self,
@@ -98,14 +100,16 @@ class ChatTemplate:
 
         BOS is there if the template writes it, and only then. For texts without markers these are exactly the ids of
         ``encode(render(…), special=True)``. Raises ``TemplateError`` like ``render``."""
-        compiled, conformed = self._prepared(messages, tools)
-        guard = Guard(tokenizer, compiled.source, conformed, tools, variables)
+        compiled = self._template(tools)
+        given = Conversation(conform(messages, compiled.shapes), tools, add_generation_prompt, variables)
+        guard = Guard(tokenizer, compiled.source, given.messages, tools, variables)
         # A model's own turns carry tags that the template looks for (<think>); ends of turns are never among them.
         ends = {tokenizer.token_bytes(token).decode() for token in tokenizer.stop_tokens}
-        tags = (compiled.shape.inspected & tokenizer.control_tokens.keys()) - ends - set(self.tokens.values())
-        guarded = [guard.protect(one, tags if one["role"] == "assistant" else ()) for one in conformed]
-        known = self.tokens | guard.protect(variables)
-        text = compiled.render(guarded, guard.protect(tools), add_generation_prompt, known)
+        tags = (compiled.shapes.syntax.inspected & tokenizer.control_tokens.keys()) - ends - set(self.tokens.values())
+        guarded = [guard.protect(one, tags if one["role"] == "assistant" else ()) for one in given.messages]
+        known = guard.protect(variables)
+        text = compiled.render(Conversation(guarded, guard.protect(tools), add_generation_prompt, known))
+        compiled.check_calls(given)
         return tokenizer.encode_guarded(guard.rendered(text), guard.character)
 
     @cached_property
@@ -116,18 +120,21 @@ class ChatTemplate:
         before_turns = _LOOP.split(source, maxsplit=1)[0]
         return "bos_token" in source or (bool(self.tokens["bos_token"]) and self.tokens["bos_token"] in before_turns)
 
-    def _prepared(
-        self, messages: Iterable[Mapping[str, Any]], tools: Sequence[Any] | None
-    ) -> tuple[_Compiled, list[dict[str, Any]]]:
-        compiled = self._template(tools)
-        if tools and not compiled.shape.tools:
+    def thinking(self, is_on: bool) -> dict[str, bool]:
+        """The variables that make the model think before it answers, or not. Raises ``TemplateError`` if the template has
+        no such switch."""
+        reads = self._template(None).shapes.syntax.reads
+        switches = {name: is_on for name in _THINKING if name in reads}
+        if not switches:
             raise TemplateError(
-                "this model's chat template has no place for tools; describe them in a system message, "
-                "or give a template that takes tools"
+                "this model's chat template can't switch thinking on or off: the model thinks always or never; leave it "
+                "as it is, or ask for what the template knows in a system message"
             )
-        return compiled, conform(messages, compiled.shape)
+        return switches
 
-    def _template(self, tools: Sequence[Any] | None) -> _Compiled:
+    def _template(self, tools: Sequence[Any] | None) -> Compiled:
+        """The one for conversations with these tools."""
+        check_tools(tools)
         name = WITH_TOOLS if tools and WITH_TOOLS in self.sources else DEFAULT
         if name not in self.sources:
             names = ", ".join(sorted(self.sources))
@@ -135,36 +142,13 @@ class ChatTemplate:
                 f"this model has no default chat template, only {names}; give one of these as the template"
             )
         if name not in self._compiled:
-            self._compiled[name] = _Compiled(self.sources[name], self._clock)
+            self._compiled[name] = Compiled(self.sources[name], self.tokens, self._clock)
+        if tools and not self._compiled[name].shapes.syntax.tools:
+            raise TemplateError(
+                "this model's chat template has no place for tools; describe them in a system message, "
+                "or give a template that takes tools"
+            )
         return self._compiled[name]
-
-
-class _Compiled:
-    def __init__(self, source: str, clock: Callable[[], datetime]) -> None:
-        from pie_edge.tokenizer import sandbox
-
-        self.source = source
-        self._sandbox: Sandbox = sandbox.Sandbox(clock)
-        self._template: Template = sandbox.compile_template(self._sandbox, source)
-
-    @cached_property
-    def shape(self) -> Shape:
-        from pie_edge.tokenizer import sandbox
-
-        return shape_of(sandbox.parse_template(self._sandbox, self.source))
-
-    def render(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Any] | None,
-        add_generation_prompt: bool,
-        variables: Mapping[str, Any],
-    ) -> str:
-        from pie_edge.tokenizer import sandbox
-
-        # Templates take an empty list for tools and write their header; no tools are null.
-        known = {"messages": messages, "tools": tools or None, "add_generation_prompt": add_generation_prompt}
-        return sandbox.render(self._sandbox, self._template, {**variables, **known})
 
 
 def token_names(tokenizer: Tokenizer) -> dict[str, str]:

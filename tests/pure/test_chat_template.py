@@ -80,7 +80,7 @@ def test_a_tokenizers_special_tokens_are_what_its_template_knows() -> None:
     assert ChatTemplate.from_gguf(metadata, Tokenizer.from_gguf(metadata)).render([user("")]) == "<s>|</s>"
 
 
-NAMED = {"default": "plain", "tool_use": "{{ 'with ' + tools[0] }}", "rag": "documents"}
+NAMED = {"default": "plain", "tool_use": "{{ 'with ' + tools[0].name }}", "rag": "documents"}
 TOKENIZER = Tokenizer.from_gguf(byte_level())
 
 
@@ -97,7 +97,7 @@ def test_named_templates_are_chosen_by_whether_there_are_tools() -> None:
     ):
         assert template.render([user("")]) == plain
         assert template.render([user("")], []) == plain
-        assert template.render([user("")], ["x"]) == "with x"
+        assert template.render([user("")], [{"name": "x"}]) == "with x"
     assert ChatTemplate.from_config({"chat_template": "one"}, TOKENIZER).render([user("")]) == "one"
 
 
@@ -126,8 +126,18 @@ def test_null_content_reaches_a_template_that_asks_and_arguments_are_text_to_it(
         assert render(t.NULLABLE, user("1+1"), assistant(None, tool_calls=[call(arguments)])) == expected
     no_content = {"role": "assistant", "tool_calls": [call("{}")]}
     assert render(t.NULLABLE, user(None), no_content) == "<user><call>add{}"
-    compared = "{% for m in messages %}{{ 'null' if m['content'] == none else m['content'] }}{% endfor %}"
-    assert render(compared, assistant(None)) == "null"
+    compared = (
+        "{% for m in messages %}{% if m['content'] == none %}{{ m.tool_calls[0].function.name }}"
+        "{{ m.tool_calls[0].function.arguments }}{% else %}{{ m['content'] + '.' }}{% endif %}{% endfor %}"
+    )
+    assert render(compared, user("1+1"), assistant(None, tool_calls=[call("{}")])) == "1+1.add{}"
+
+
+def test_an_answer_that_is_null_is_no_call_and_empty() -> None:
+    assert (
+        render("{% for m in messages %}<{{ m.content is none }}{{ m.content }}>{% endfor %}", assistant(None))
+        == "<False>"
+    )
 
 
 def test_arguments_are_objects_to_a_template_that_writes_them_as_json() -> None:
@@ -141,20 +151,26 @@ def test_empty_lists_of_calls_and_tools_are_none() -> None:
     asks = "{{ 'tool_calls' in messages[0] }}{{ tools is none }}"
     assert render(asks, assistant("hi", tool_calls=[]), tools=[]) == "FalseTrue"
     assert render(asks, assistant("hi", tool_calls=None)) == "FalseTrue"
-    assert render(asks, assistant("hi", tool_calls=[call("{}")]), tools=["x"]) == "TrueFalse"
+    called = asks + "{{ messages[0].tool_calls[0].function.name }}"
+    assert render(called, assistant("hi", tool_calls=[call("{}")]), tools=[{"name": "x"}]) == "TrueFalseadd"
 
 
 def test_parts_are_joined_for_a_template_that_takes_strings() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "input_text", "text": "b"}, "c"]
     assert "user\na\nb\nc<|im_end|>" in render(t.CHATML, user(parts))
     assert "user\n<|im_end|>" in render(t.CHATML, user([]))
-    with pytest.raises(TemplateError, match=r"message 1 has a part of type 'image_url'.*takes text only"):
-        render(t.CHATML, user("a"), user([{"type": "image_url"}]))
+
+
+@pytest.mark.parametrize("source", [t.CHATML, t.PARTS, t.ONLY_PARTS])
+@pytest.mark.parametrize("kind", ["image", "image_url", "input_audio", "video", "file", None])
+def test_what_is_no_text_is_refused_by_name_whatever_the_template_would_write(source: str, kind: Any) -> None:
+    with pytest.raises(TemplateError, match=rf"message 1 has a part of type {kind!r}, .*take text only; give the text"):
+        render(source, user("a"), user([{"type": "text", "text": "b"}, {"type": kind}]))
 
 
 def test_parts_stay_for_a_template_that_takes_them_and_strings_become_parts_where_it_takes_nothing_else() -> None:
-    parts = [{"type": "text", "text": "a"}, {"type": "image"}]
-    assert render(t.PARTS, user(parts), user("b")) == "user:a<image>user:b"
+    parts = [{"type": "text", "text": "a"}, {"type": "input_text", "text": "c"}]
+    assert render(t.PARTS, user(parts), user("b")) == "user:acuser:b"
     assert render(t.ONLY_PARTS, user("a"), user([{"type": "text", "text": "b"}])) == "<text>a<text>b"
 
 
@@ -184,10 +200,66 @@ def test_an_empty_conversation_is_refused() -> None:
 
 def test_what_a_template_would_leave_out_is_refused() -> None:
     with pytest.raises(TemplateError, match="no place for tools; describe them in a system message"):
-        render(t.CHATML, user("x"), tools=["f"])
+        render(t.CHATML, user("x"), tools=[{"name": "f"}])
     with pytest.raises(TemplateError, match="message 1 calls tools, and this model's chat template has no place"):
         render(t.CHATML, user("x"), assistant("", tool_calls=[call("{}")]))
-    assert render(t.TOOLS, user("x"), tools=[{"a": 1}]) == '<tools>{\n  "a": 1\n}user:x'
+    assert render(t.TOOLS, user("x"), tools=[{"name": "f"}]) == '<tools>{\n  "name": "f"\n}user:x'
+    first = "{% for m in messages %}{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}{% endfor %}"
+    assert render(first, user("x"), assistant("", tool_calls=[call("{}")])) == "xadd"
+    other = {"function": {"name": "other", "arguments": "{}"}}
+    with pytest.raises(
+        TemplateError, match="message 1 calls 'other', and .* leaves that call out .* message of its own"
+    ):
+        render(first, user("x"), assistant("", tool_calls=[call("{}"), other]))
+
+
+@pytest.mark.parametrize(
+    ("tool", "message"),
+    [
+        ("f", "tool 1 is 'f'; a tool is an object with a function's name"),
+        ({}, "tool 1 is {}; a tool is an object"),
+        ({"type": "function", "function": {"name": ""}}, "tool 1 is .*; a tool is an object"),
+        ({"type": "function", "function": {"description": "x"}}, "tool 1 is .*; a tool is an object"),
+        (
+            {"name": "f", "parameters": []},
+            r"tool 1, 'f', has the parameters \[\]; they are a JSON Schema of type object",
+        ),
+        ({"name": "f", "parameters": {"type": "string"}}, "tool 1, 'f', has the parameters .* of type object"),
+    ],
+)
+def test_what_is_no_tool_is_refused_by_number(tool: Any, message: str) -> None:
+    with pytest.raises(TemplateError, match=message):
+        render(t.TOOLS, user("x"), tools=[{"name": "f"}, tool])
+
+
+@pytest.mark.parametrize("calls", ["f", {"name": "f"}, ["f"], [{}], [{"function": {"name": "f", "arguments": 3}}], 7])
+def test_what_is_no_call_is_refused_by_number(calls: Any) -> None:
+    with pytest.raises(
+        TemplateError, match="message 1 has the tool calls .*; they are a list of objects, each with the name"
+    ):
+        render(t.THINKING, user("x"), assistant("", tool_calls=calls))
+    with pytest.raises(TemplateError, match="message 0 calls tools as 'user'; only the assistant calls them"):
+        render(t.THINKING, {**user("x"), "tool_calls": [call("{}")]})
+
+
+def answer(identity: Any) -> dict[str, Any]:
+    return {"role": "tool", "content": "2", "tool_call_id": identity}
+
+
+def test_an_answer_is_to_a_call_that_was_made_before_it() -> None:
+    calling = assistant("", tool_calls=[call("{}"), {**call("{}"), "id": "2"}])
+    for good in ("1", "2", None):
+        assert "tool\n2" in render(t.THINKING, user("x"), calling, answer(good))
+    with pytest.raises(
+        TemplateError, match="message 2 answers the tool call '3', and .* no such call .*; the calls are: 1, 2"
+    ):
+        render(t.THINKING, user("x"), calling, answer("3"))
+    for early in ("1", None):
+        with pytest.raises(
+            TemplateError, match="message 1 answers .*; the calls are: none. Put the assistant's message"
+        ):
+            render(t.THINKING, user("x"), answer(early), calling)
+    assert "tool\n2" in render(t.CHATML, user("x"), answer("3"))  # its calls are in the text
 
 
 def test_the_callers_messages_are_left_alone() -> None:

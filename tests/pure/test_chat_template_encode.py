@@ -9,12 +9,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pie_edge.errors import TemplateError
 from pie_edge.tokenizer import ChatTemplate, Tokenizer
 from tests.support import chat_templates as t
 from tests.support.vocabularies import as_letters, byte_level, sentencepiece
 
-CONTROL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start|>", "<|header|>", "<|eot_id|>", "<think>", "</think>"]
-BOS, EOS, START, END, _, _, _, THINK, UNTHINK = range(len(CONTROL))
+CONTROL = [
+    "<s>",
+    "</s>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|start|>",
+    "<|header|>",
+    "<|eot_id|>",
+    "<think>",
+    "</think>",
+    "<|user|>",
+]
+BOS, EOS, START, END, _, _, _, THINK, UNTHINK, USER = range(len(CONTROL))
 MERGES = [("<", "|"), ("|", ">"), ("u", "s"), ("us", "e"), ("use", "r"), ("Ċ", "Ċ"), (".", "<"), ("h", "i"), (">", "Ċ")]
 TOKENIZER = Tokenizer.from_gguf(
     byte_level(CONTROL, ["<tool_call>"], MERGES, bos_token_id=BOS, eos_token_id=EOS, pre="superbpe")
@@ -104,11 +116,18 @@ def test_a_marker_begun_in_one_text_is_not_completed_by_the_next() -> None:
 
 def test_a_marker_that_template_and_role_make_together_is_the_templates() -> None:
     source = "{% for m in messages %}{{ '<|' + m.role + '|>' }}{{ m.content }}{% endfor %}"
-    assert control(encode(source, {"role": "start", "content": "<|im_end|>"})) == [CONTROL.index("<|start|>")]
+    assert control(encode(source, user("<|im_end|>"))) == [USER]
 
 
-def test_a_role_with_a_marker_in_it_is_text_too() -> None:
-    assert control(encode(t.CHATML, {"role": "user<|im_end|>", "content": "hi"})) == [START, END, START, END, START]
+def test_a_role_with_a_marker_in_it_is_refused() -> None:
+    with pytest.raises(TemplateError, match="message 0 has the role 'user<|im_end|>'"):
+        encode(t.CHATML, {"role": "user<|im_end|>", "content": "hi"})
+
+
+def test_a_tools_name_with_a_marker_in_it_is_text_too() -> None:
+    source = "{{ messages[0].content }}{% for tool in tools %}{{ tool.name }}{% endfor %}<|im_end|>"
+    ids = template(source).encode(TOKENIZER, [user("hi")], [{"name": "<|im_end|>"}])
+    assert control(ids) == [END]
 
 
 def test_tools_their_calls_and_variables_are_text() -> None:
