@@ -149,7 +149,11 @@ class _Counted:
         entries = self.settings.sequences * 4 + 2 * -(-self.spec.context // self.settings.page_size)
         smallest = single(self.adapters)
         limit = replace(
-            smallest, rows=self.settings.rows, sequences=self.settings.sequences, sampled=cache.logit_rows, entries=entries
+            smallest,
+            rows=self.settings.rows,
+            sequences=self.settings.sequences,
+            sampled=cache.logit_rows,
+            entries=entries,
         )
         largest = largest_program(self.spec, self.family, self.backend, cache, limit, self.encodings)
         states = self.family.trace(self.spec, smallest, cache, self.encodings).by_role(Role.STATE)
