@@ -123,7 +123,7 @@ def needs_of(
             f"{token * settings.page_size} with {spec.architecture}'s {spec.layers} layers; raise it, or leave it at 0"
         )
     # States are bound whole: each layer's keys.
-    bound = binding * 2 * spec.layers // (token * settings.page_size)
+    bound = binding * 2 * spec.attention_layers // (token * settings.page_size)
     pages = max(min(pool // (token * settings.page_size) + 1, bound), 2)
     return counted.of(_cache(backend, settings, pages, logit_rows, adapters), bound)
 

@@ -59,7 +59,8 @@ def _check_tensors(facts: Facts, spec: Spec, weights: tuple[WeightSpec, ...]) ->
     for weight in weights:
         if weight.source:
             parts.setdefault(weight.source, []).append(weight)
-    unread = sorted(name for name in facts.tensors.keys() - parts.keys() if not name.endswith(_DERIVED))
+    known = (name for name in facts.tensors.keys() - parts.keys() if not name.endswith(_DERIVED))
+    unread = sorted(name for name in known if not name.startswith(spec.unread))
     if unread:
         # Leaving out a bias or a norm would give fluent nonsense, so a tensor that nobody reads is refused.
         raise Unsupported(
@@ -70,10 +71,15 @@ def _check_tensors(facts: Facts, spec: Spec, weights: tuple[WeightSpec, ...]) ->
         found = facts.tensors.get(source)
         if found is None:
             raise BadCheckpoint(f"{facts.path}: tensor {source} is missing; fetch the file again")
-        if found != (shape := _whole(sharers)):
+        if wide(found) != wide(shape := _whole(sharers)):
             raise BadCheckpoint(
                 f"{facts.path}: tensor {source} has shape {list(found)}; its metadata says {list(shape)}"
             )
+
+
+def wide(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Without axes of one, which convolutions have and which say nothing."""
+    return tuple(count for count in shape if count != 1)
 
 
 def _whole(sharers: list[WeightSpec]) -> tuple[int, ...]:

@@ -29,8 +29,9 @@ NAMES = {
     "gate": ("ffn_gate", "mlp.gate_proj"),
     "up": ("ffn_up", "mlp.up_proj"),
     "down": ("ffn_down", "mlp.down_proj"),
+    "norm": ("output_norm", "norm"),
 }
-"""A layer's parts as llama.cpp and as Hugging Face name them. A part's bias is ``<part>_bias``."""
+"""A layer's parts, and the last norm, as llama.cpp and as Hugging Face name them. A part's bias is ``<part>_bias``."""
 SANDWICH = {
     **NAMES,
     "post_attn_norm": ("post_attention_norm", "post_attention_layernorm"),
@@ -40,7 +41,7 @@ SANDWICH = {
 """Of layers with norms after their blocks as well."""
 
 
-def dimensions(facts: Facts, *, head_dim: int = 0) -> dict[str, Any]:
+def dimensions(facts: Facts, *, head_dim: int = 0, prefix: str = "model.") -> dict[str, Any]:
     """The fields of ``Spec`` under their usual keys. ``head_dim`` is the family's own default; 0: hidden / heads."""
     gguf = facts.container == GGUF
     hidden = facts.integer("embedding_length" if gguf else "hidden_size")
@@ -49,7 +50,7 @@ def dimensions(facts: Facts, *, head_dim: int = 0) -> dict[str, Any]:
     found = {
         "architecture": facts.architecture,
         "container": facts.container,
-        "vocabulary": facts.rows("token_embd.weight" if gguf else "model.embed_tokens.weight"),
+        "vocabulary": facts.rows("token_embd.weight" if gguf else f"{prefix}embed_tokens.weight"),
         "context": facts.integer("context_length" if gguf else "max_position_embeddings"),
         "hidden": hidden,
         "layers": facts.integer("block_count" if gguf else "num_hidden_layers"),
@@ -112,20 +113,28 @@ def mlp_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:
 
 
 def layer_weight(spec: Spec, layer: int, part: str, names: Names) -> str:
-    """The file's name of a layer's part."""
+    """The file's name of a layer's part. One that ends in a dot is written as it is, without it."""
     stem = part.removesuffix("_bias")
     gguf, hugging_face = names[stem]
-    name = f"blk.{layer}.{gguf}" if spec.container == GGUF else f"model.layers.{layer}.{hugging_face}"
+    name = f"blk.{layer}.{gguf}" if spec.container == GGUF else f"{spec.decoder_prefix}layers.{layer}.{hugging_face}"
+    if name.endswith("."):
+        return name[:-1]
     return name + (".bias" if stem != part else ".weight")
 
 
-def decoder_weights(spec: Spec, parts: Shapes, names: Names = NAMES) -> tuple[WeightSpec, ...]:
+def decoder_weights(
+    spec: Spec, parts: Shapes | Callable[[int], Shapes], names: Names = NAMES
+) -> tuple[WeightSpec, ...]:
     """The embedding, every layer's ``parts``, the last norm, and the head where it isn't the embedding."""
     gguf, table = spec.container == GGUF, (spec.vocabulary, spec.hidden)
-    found = [WeightSpec("embed", "token_embd.weight" if gguf else "model.embed_tokens.weight", table)]
+    found = [WeightSpec("embed", "token_embd.weight" if gguf else f"{spec.decoder_prefix}embed_tokens.weight", table)]
     for layer in range(spec.layers):
-        found += [WeightSpec(f"{layer}.{part}", layer_weight(spec, layer, part, names), parts[part]) for part in parts]
-    found.append(WeightSpec("norm", "output_norm.weight" if gguf else "model.norm.weight", (spec.hidden,)))
+        shapes = parts(layer) if callable(parts) else parts
+        found += [
+            WeightSpec(f"{layer}.{part}", layer_weight(spec, layer, part, names), shapes[part]) for part in shapes
+        ]
+    norm = names["norm"][0] if gguf else f"{spec.decoder_prefix}{names['norm'][1]}"
+    found.append(WeightSpec("norm", f"{norm}.weight", (spec.hidden,)))
     if not spec.tied:
         found.append(WeightSpec("head", "output.weight" if gguf else "lm_head.weight", table))
     return tuple(found)
@@ -170,15 +179,17 @@ def attend(
     window: int = 0,
     softcap: float = 0.0,
     sinks: Value | None = None,
+    gate: Value | None = None,
 ) -> Value:
-    """Keys and values into the cache, attention over it, and its output projected. ``scale`` is 1/√head_dim by default."""
+    """Keys and values into the cache, attention over it, times sigmoid(``gate``) if there is one, and that projected.
+    ``scale`` is 1/√head_dim by default."""
     q, k, v = qkv
     cache = r.kv(layer, spec.kv_heads, spec.head_dim)
     ops.kv_append(r.t, k, v, r.step, cache, heads=spec.kv_heads)
     scale = spec.head_dim**-0.5 if scale is None else scale
     heads: dict[str, Any] = {"heads": spec.heads, "kv_heads": spec.kv_heads}
     y = ops.attention(r.t, q, r.step, cache, **heads, scale=scale, window=window, softcap=softcap, sinks=sinks)
-    return project(r, y, f"{layer}.o")
+    return project(r, y if gate is None else ops.glu(r.t, gate, y, act="sigmoid"), f"{layer}.o")
 
 
 def gated_mlp(r: Recording, layer: int, x: Value, *, act: str) -> Value:

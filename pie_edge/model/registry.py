@@ -12,7 +12,7 @@ from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.model.check import check
 from pie_edge.model.spec import Facts, Family, Spec
 
-_ALIASES = {"gemma3_text": "gemma3"}
+_ALIASES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen3_5", "qwen35": "qwen3_5"}
 _NAMES = (
     "llama",
     "mistral",
@@ -26,6 +26,8 @@ _NAMES = (
     "granite",
     "smollm3",
     "gpt2",
+    "lfm2",
+    "qwen3_5",
 )
 FAMILIES = {name: f"pie_edge.model.{_ALIASES.get(name, name)}" for name in (*_NAMES, *_ALIASES)}
 """Architecture names as GGUF (``general.architecture``) and Hugging Face (``model_type``) write them."""

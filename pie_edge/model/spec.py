@@ -34,9 +34,29 @@ class Spec:
     eps: float
     tied: bool
 
+    @property
+    def attention_layers(self) -> int:
+        """Layers with keys and values."""
+        return self.layers
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether a context has state beside its keys and values, which can't be taken apart by tokens."""
+        return False
+
+    @property
+    def decoder_prefix(self) -> str:
+        """How the names of a Hugging Face checkpoint's decoder begin."""
+        return "model."
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """How the names of tensors begin that generating text doesn't need."""
+        return ()
+
     def kv_bytes_per_token(self, dtype: DType) -> int:
         """Of all layers, keys and values."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * dtype.nbytes
+        return 2 * self.attention_layers * self.kv_heads * self.head_dim * dtype.nbytes
 
     @property
     def state_bytes(self) -> int:
@@ -54,6 +74,8 @@ class WeightSpec:
     shape: tuple[int, ...]
     first: int = 0
     """Of a fused tensor (queries, keys and values in one), the row that this weight begins at."""
+    runs: tuple[tuple[int, int], ...] = ()
+    """Where its rows don't lie together: the first row of each run of them, and how many there are."""
     transposed: bool = False
     """The file keeps it as ``[columns, rows]``."""
     values: tuple[float, ...] = ()

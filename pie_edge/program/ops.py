@@ -225,12 +225,13 @@ _TABLE = (
             *("qkv", "a", "b", "decay", "dt_bias", "qkv_tail", "a_tail", "b_tail"),
             *("query_starts", "state_slots", "state_spans"),
         ),
-        ("key_heads", "value_heads", "key_dim", "log_decay", "eps"),
-        "the gated delta rule: for each token and value head, with q and k of the key head that it belongs to, both divided by "
-        "their lengths (eps inside the root), q by √key_dim too, S ← exp(rate · softplus(a + dt_bias)) · S; S ← S + k ⊗ "
-        "(sigmoid(b) · (v − kᵀS)); y = qᵀS. rate is decay, or −exp(decay) with log_decay. S starts as state[source], zeros for "
-        "slot 0; the `replayed` tokens before the step's rows run first, from the tails of home. S goes to state[fold] after "
-        "`folded` tokens of all those, unless fold is 0, and after the last to state[home]: outputs (y [T,value_heads·v], "
+        ("key_heads", "value_heads", "key_dim", "tiled", "log_decay", "eps"),
+        "the gated delta rule: for each token and value head h, with q and k of key head h // (value_heads / key_heads), or "
+        "h mod key_heads where tiled, both divided by their lengths (eps inside the root), q by √key_dim too, "
+        "S ← exp(rate · softplus(a + dt_bias)) · S; S ← S + k ⊗ (sigmoid(b) · (v − kᵀS)); y = qᵀS. rate is decay, or "
+        "−exp(decay) with log_decay. S starts as state[source], zeros for slot 0; the `replayed` tokens before the step's rows "
+        "run first, from the tails of home. S goes to state[fold] after `folded` tokens of all those, unless fold is 0, and "
+        "after the last to state[home]: outputs (y [T,value_heads·v], "
         "state [slots,value_heads,key_dim,v])",
         slotted=True,
     ),

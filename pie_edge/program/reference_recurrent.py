@@ -98,7 +98,10 @@ def _heads(op: Op, qkv: Array, shape: tuple[int, ...]) -> tuple[Array, Array, Ar
     def unit(x: Array) -> Array:
         by_head = x.reshape(key_heads, width)
         length = np.sqrt((by_head * by_head).sum(axis=-1, keepdims=True) + np.float32(op.number("eps")))
-        return np.repeat(by_head / length, heads // key_heads, axis=0)
+        shared = heads // key_heads
+        return (
+            np.tile(by_head / length, (shared, 1)) if op.attribute("tiled") else np.repeat(by_head / length, shared, 0)
+        )
 
     return unit(q) / np.float32(np.sqrt(width)), unit(k), v.reshape(heads, -1)
 

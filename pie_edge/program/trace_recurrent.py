@@ -44,6 +44,8 @@ class Delta:
     b_tail: Value
     key_heads: int
     log_decay: bool
+    tiled: bool = False
+    """Value heads that share a key head lie ``key_heads`` apart, not side by side."""
     eps: float = 1e-6
 
 
@@ -71,6 +73,7 @@ def gated_delta(t: Trace, qkv: Value, a: Value, b: Value, step: dict[str, Value]
         key_heads=delta.key_heads,
         value_heads=heads,
         key_dim=key_dim,
+        tiled=delta.tiled,
         log_decay=delta.log_decay,
         eps=delta.eps,
     )

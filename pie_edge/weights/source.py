@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -71,7 +71,8 @@ class RowsOf:
 
     whole: WholeWeight
     shape: tuple[int, ...]
-    first: int
+    runs: tuple[tuple[int, int], ...]
+    """(first, count) of rows of the tensor that lie together, in the weight's order."""
 
     @property
     def encoding(self) -> str:
@@ -82,13 +83,23 @@ class RowsOf:
         return self.whole.target
 
     def raw(self, first: int, count: int) -> memoryview:
-        return self.whole.raw(self.first + first, count)
+        parts = [self.whole.raw(*run) for run in self._within(first, count)]
+        return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
 
     def planes(self, first: int, count: int) -> dict[str, Any]:
-        if len(self.shape) > 1:
-            return self.whole.planes(self.first + first, count)
-        values = self.whole.planes(0, 1)["values"]
-        return {"values": np.ascontiguousarray(values[:, self.first : self.first + self.shape[0]])}
+        if len(self.shape) == 1:
+            values = self.whole.planes(0, 1)["values"]
+            return {"values": np.concatenate([values[:, at : at + size] for at, size in self.runs], axis=1)}
+        parts = [self.whole.planes(*run) for run in self._within(first, count)]
+        return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+    def _within(self, first: int, count: int) -> Iterator[tuple[int, int]]:
+        """Where ``count`` rows from ``first`` lie in the tensor."""
+        for at, size in self.runs:
+            begin, end = max(first, 0), min(first + count, size)
+            if begin < end:
+                yield at + begin, end - begin
+            first -= size
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +161,8 @@ class Wanted(Protocol):
     @property
     def first(self) -> int: ...
     @property
+    def runs(self) -> tuple[tuple[int, int], ...]: ...
+    @property
     def transposed(self) -> bool: ...
     @property
     def values(self) -> tuple[float, ...]: ...
@@ -165,10 +178,19 @@ def weight_sources(
 def _source(tensors: Mapping[str, AnyTensor], wanted: Wanted, supported: Callable[[Encoding], bool]) -> AnyWeight:
     if wanted.values:
         return Computed(wanted.values)
-    whole = file_weight(tensors[wanted.source], supported)
+    tensor = tensors[wanted.source]
+    if isinstance(tensor, Tensor) and _wide(tensor.shape) == _wide(wanted.shape):
+        # Without the axes of one that convolutions have.
+        tensor = replace(tensor, shape=wanted.shape)
+    whole = file_weight(tensor, supported)
     if wanted.transposed:
         return Transposed(whole, wanted.shape, wanted.first)
-    return whole if whole.shape == wanted.shape else RowsOf(whole, wanted.shape, wanted.first)
+    runs = wanted.runs or ((wanted.first, wanted.shape[0]),)
+    return whole if whole.shape == wanted.shape and not wanted.runs else RowsOf(whole, wanted.shape, runs)
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(count for count in shape if count != 1)
 
 
 def file_weight(tensor: AnyTensor, supported: Callable[[Encoding], bool]) -> WholeWeight:

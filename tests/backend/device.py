@@ -21,7 +21,7 @@ from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.source import weight_sources
 from tests.backend.cases import Case
-from tests.support.oracle_run import PAGE
+from tests.support.oracle_run import PAGE, TAIL, cache_for, with_states
 
 Array = NDArray[Any]
 
@@ -94,7 +94,8 @@ class LoadedModel:
         cls, backend: Backend, spec: Any, family: Family, sources: Mapping[str, tuple[Encoding, WeightSource]]
     ) -> LoadedModel:
         encodings = {name: encoding for name, (encoding, _) in sources.items()}
-        program = family.trace(spec, Bucket(1, 1, 1, 1), Cache(2, PAGE, backend.limits.kv_dtype, 1, 1), encodings)
+        one = Bucket(1, 1, 1, 1, recurrent=int(spec.recurrent))
+        program = family.trace(spec, one, Cache(2, PAGE, backend.limits.kv_dtype, 1, 1, 2, TAIL), encodings)
         weights = {v.name: await backend.load(v, sources[v.name][1]) for v in program.by_role(Role.WEIGHT)}
         return cls(backend, spec, family, encodings, weights)
 
@@ -110,8 +111,9 @@ class LoadedModel:
     async def logits(self, *steps: StepInputs) -> Array:
         """Those of the last step's sampled rows, the steps following each other on an empty cache."""
         backend = self.backend
-        pages = 1 + max(max(step.pages) for step in steps)
-        cache = Cache(pages, PAGE, backend.limits.kv_dtype, max(step.counts.sampled for step in steps), 1)
+        if self.spec.recurrent:
+            steps = tuple(map(with_states, steps))
+        cache = cache_for(steps, backend.limits.kv_dtype)
         programs = [self.family.trace(self.spec, step.counts, cache, self.encodings) for step in steps]
         states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in programs[0].by_role(Role.STATE)}
         for program, step in zip(programs, steps, strict=True):

@@ -13,6 +13,7 @@ from pie_edge.program.ops import Program
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
 from pie_edge.program.trace_recurrent import Delta, gated_delta, short_conv
+from tests.support.recurrent_context import RecurrentContext
 
 Array = NDArray[np.float32]
 SLOTS, TAIL, KEY_HEADS, HEADS, KEY, WIDTH, KERNEL = 5, 9, 2, 4, 6, 5, 4
@@ -38,7 +39,7 @@ def recorded(rows: int) -> tuple[Program, str]:
 
 
 class Context:
-    """One context's state, as a control layer would keep it: HOME is after ``head`` tokens, FOLD after ``folded``."""
+    """One context's states and tails."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(7)
@@ -51,21 +52,11 @@ class Context:
             if value.name == "state" or value.name.endswith("_tail"):
                 # What another context left there must not matter.
                 self.arrays[value.name] = np.full(value.shape, 3.0, np.float32)
-        self.head = self.folded = 0
+        self.states = RecurrentContext(REVERSIBLE, HOME, FOLD)
 
     def run(self, start: int, tokens: Array) -> Array:
         rows, end = len(tokens), start + len(tokens)
-        source, replayed = (HOME if start else 0), 0
-        if start < self.head:
-            source, replayed = (FOLD if self.folded else 0), start - self.folded
-        base = start - replayed
-        target = max(self.folded, end - REVERSIBLE)
-        fold = 0
-        if target > self.folded:
-            # What is to be folded is no longer in the home's state: run it again.
-            if target < start and not replayed:
-                source, base = (FOLD if self.folded else 0), self.folded
-            fold = FOLD
+        slots, spans = self.states.place(start, end)
         program, result = recorded(rows)
         inputs = StepInputs(
             token_src=[0] * rows,
@@ -79,14 +70,13 @@ class Context:
             fresh_bits=[],
             sample_rows=[],
             draw_keys=[],
-            state_slots=[source, HOME, fold],
-            state_spans=[start, start - base, target - base if fold else 0],
+            state_slots=slots,
+            state_spans=spans,
         )
         parts = np.split(tokens, np.cumsum(list(COLUMNS.values()))[:-1], axis=1)
         arrays = self.arrays | dict(zip(COLUMNS, parts, strict=True))
         block = StepLayout(Bucket(rows, 1, 1, 1, recurrent=1)).pack(inputs)
         found = reference.run(program, arrays, block.tobytes())
-        self.head, self.folded = end, target
         return np.asarray(found[result])
 
 
@@ -96,7 +86,7 @@ def test_chunks_and_tokens_taken_back_give_what_one_piece_gives(moves: list[tupl
     rng = np.random.default_rng(len(moves))
     context, kept = Context(), np.zeros((0, sum(COLUMNS.values())), np.float32)
     for count, back in moves:
-        start = max(len(kept) - back, context.folded)
+        start = max(len(kept) - back, context.states.folded)
         tokens = rng.standard_normal((count, kept.shape[1])).astype(np.float32)
         kept = np.concatenate([kept[:start], tokens])
         got = context.run(start, tokens)

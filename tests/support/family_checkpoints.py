@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from tests.support import hybrid_configs
 from tests.support.family_configs import Config, shapes
 
 Floats = NDArray[np.float32]
@@ -30,12 +31,15 @@ def _make(config: Config, name: str, shape: tuple[int, ...]) -> Floats:
     raw = np.random.Philox(key=zlib.crc32(name.encode())).random_raw(int(np.prod(shape)))
     noise = ((raw >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)
     gemma, tied = config["model_type"].startswith("gemma"), config.get("tie_word_embeddings", True)
-    if name.endswith(".bias"):
+    if name.endswith((".bias", ".dt_bias")):
         return noise * np.float32(0.4)
+    if name.endswith("A_log"):
+        return noise * np.float32(2)
     if "norm" in name or ".ln_" in name:
         # Small embeddings that are heads too need large rows to give logits that differ.
-        gain = 5.0 if tied and name in ("model.norm.weight", "transformer.ln_f.weight") else 1.0
-        return (noise * np.float32(0.4) + 1) * np.float32(gain) - np.float32(gemma)
+        last = ("model.norm.weight", "model.embedding_norm.weight", "transformer.ln_f.weight")
+        shifted = gemma or (config["model_type"] in hybrid_configs.KINDS and hybrid_configs.is_shifted(config, name))
+        return (noise * np.float32(0.4) + 1) * np.float32(5.0 if tied and name in last else 1.0) - np.float32(shifted)
     if any(table in name for table in ("embed_tokens", "wte", "wpe", "lm_head")):
         # Were they as large as what layers add, a tied model would only repeat its input.
         size = 0.2 if tied else 0.6
@@ -95,6 +99,8 @@ _PERMUTED = ("llama", "mistral", "granite", "smollm3")
 
 
 def gguf_name(config: Config, name: str) -> str:
+    if config["model_type"] in hybrid_configs.KINDS:
+        return hybrid_configs.gguf_name(name)
     if name in _FIXED:
         return _FIXED[name]
     parts = _PARTS | _SANDWICH if config["model_type"] in _SANDWICHED else _PARTS
@@ -112,6 +118,8 @@ def permute(weight: Floats, heads: int) -> Floats:
 def converted(config: Config, name: str, weight: Floats) -> Floats:
     """A weight as llama.cpp's converter stores it."""
     family = config["model_type"]
+    if family in hybrid_configs.KINDS:
+        return hybrid_configs.converted(config, name, weight)
     if family in _PERMUTED and ".q_proj" in name:
         return permute(weight, config["num_attention_heads"])
     if family in _PERMUTED and ".k_proj" in name:
@@ -126,7 +134,8 @@ def converted(config: Config, name: str, weight: Floats) -> Floats:
 def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: bool = False, **more: Any) -> Path:
     """A GGUF of these weights; ``more`` are metadata keys without the architecture's prefix (None leaves one out). With
     ``byte_tokens`` it has a tokenizer of 259 tokens, in which each byte is one."""
-    architecture = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config["model_type"], config["model_type"])
+    kinds = {"mistral": "llama", "gemma3_text": "gemma3", **hybrid_configs.KINDS}
+    architecture = kinds.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (_metadata(config) | more).items():
         name = f"{architecture}.{key}"
@@ -134,6 +143,8 @@ def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: boo
             writer.add_string(name, value)
         elif isinstance(value, float):
             writer.add_float32(name, value)
+        elif isinstance(value, list):
+            writer.add_array(name, value)
         elif value is not None:
             writer.add_uint32(name, value)
     if byte_tokens:
@@ -158,6 +169,8 @@ def _add_byte_tokens(writer: gguf.GGUFWriter) -> None:
 
 
 def _metadata(config: Config) -> dict[str, Any]:
+    if config["model_type"] in hybrid_configs.KINDS:
+        return hybrid_configs.metadata(config)
     if config["model_type"] == "gpt2":
         return {
             "context_length": config["n_ctx"],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support import hybrid_configs
+
 Config = dict[str, Any]
 
 LLAMA: Config = {
@@ -115,19 +117,25 @@ CONFIGS: dict[str, Config] = {
     ),
     "smollm3": _like_llama("smollm3", "SmolLM3", num_hidden_layers=4, pad_token_id=0, **_TIED),
     "gpt2": _GPT2,
+    **hybrid_configs.CONFIGS,
 }
 """By the name of their fixture: a family, or a family and what is special about it."""
 
 CONTEXT = {"phi3-long": 128}
 """What is asked of those whose context is a choice."""
 
-NOT_IN_GGUF = {"qwen2-window": "the format has no key for the layer where windows begin"}
+NOT_IN_GGUF = {
+    "qwen2-window": "the format has no key for the layer where windows begin",
+    **hybrid_configs.NOT_IN_GGUF,
+}
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 def shapes(config: Config) -> Shapes:
     """Every weight by its Hugging Face name."""
+    if config["model_type"] in hybrid_configs.KINDS:
+        return hybrid_configs.shapes(config)
     return _gpt2_shapes(config) if config["model_type"] == "gpt2" else _decoder_shapes(config)
 
 

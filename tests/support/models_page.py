@@ -10,7 +10,7 @@ import numpy as np
 
 from pie_edge.backends.cpu.backend import open_cpu
 from tests.backend.device import LoadedModel
-from tests.support import family_oracle
+from tests.support import family_oracle, hybrid_configs
 from tests.support.family_configs import CONFIGS
 from tests.support.family_oracle import CASES, Oracle
 from tests.support.oracle_run import in_parts, load, whole_pass
@@ -28,7 +28,8 @@ def _line(name: str) -> str:
     oracle = family_oracle.read(name)
     containers = [container for of, container in CASES if of == name]
     errors = np.array([_errors(oracle, container) for container in containers]).max(axis=0)
-    kind = {"mistral": "llama", "gemma3_text": "gemma3"}.get(oracle.config["model_type"], oracle.config["model_type"])
+    kinds = {"mistral": "llama", "gemma3_text": "gemma3", **hybrid_configs.KINDS}
+    kind = kinds.get(oracle.config["model_type"], oracle.config["model_type"])
     size = np.abs(oracle.logits).max()
     shown = " | ".join(f"{error:.0e}" for error in errors)
     return f"| {name} | {kind if 'gguf' in containers else '–'} | {', '.join(containers)} | ±{size:.0f} | {shown} |\n"

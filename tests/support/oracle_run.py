@@ -22,6 +22,8 @@ from pie_edge.weights.source import AnyWeight, weight_sources
 from pie_edge.weights.widen import dequantise_planes
 
 PAGE = 16
+TAIL = 24
+"""Tokens that the tests' caches keep beside recurrent states."""
 Floats = NDArray[np.float32]
 
 
@@ -80,6 +82,57 @@ def part_pass(tokens: list[int], first: int) -> StepInputs:
     )
 
 
+def with_states(step: StepInputs) -> StepInputs:
+    """The step with the recurrent state of each of its sequences, which go on from where they stand: it is in the slot that
+    has the number of the sequence's first page. One that says itself where its states are stays as it is."""
+    if step.state_slots:
+        return step
+    slots, spans = [], []
+    for row, entry in zip(step.query_starts[:-1], step.page_starts[:-1], strict=True):
+        start, home = step.row_index[row], step.pages[entry]
+        slots += [home if start else 0, home, 0]
+        spans += [start, 0, 0]
+    return replace(step, state_slots=slots, state_spans=spans)
+
+
+def cache_for(steps: Sequence[StepInputs], dtype: DType) -> Cache:
+    """One that these steps fit."""
+    pages = 1 + max(max(step.pages) for step in steps)
+    slots = 1 + max(pages - 1, *(max(step.state_slots, default=0) for step in steps))
+    return Cache(pages, PAGE, dtype, max(step.counts.sampled for step in steps), 1, slots, TAIL)
+
+
+def moved(step: StepInputs, pages: int) -> StepInputs:
+    """The same on pages further on."""
+    slots = [slot + pages * PAGE for slot in step.write_slots]
+    return replace(step, pages=[page + pages for page in step.pages], write_slots=slots)
+
+
+def together(steps: Sequence[StepInputs]) -> StepInputs:
+    """One step of the sequences of several, which lie on pages of their own."""
+    found = steps[0]
+    for step in steps[1:]:
+        rows, entries = len(found.token_src), len(found.pages)
+        joined = {
+            name: [*getattr(found, name), *getattr(step, name)]
+            for name in (
+                "token_src",
+                "positions",
+                "row_index",
+                "write_slots",
+                "pages",
+                "page_bits",
+                "fresh_bits",
+                "draw_keys",
+            )
+        }
+        joined["query_starts"] = [*found.query_starts, *(rows + start for start in step.query_starts[1:])]
+        joined["page_starts"] = [*found.page_starts, *(entries + start for start in step.page_starts[1:])]
+        joined["sample_rows"] = [*found.sample_rows, *(rows + row for row in step.sample_rows)]
+        found = replace(found, **joined)
+    return found
+
+
 def whole_pass_without(tokens: list[int], hidden: Collection[int], after: int) -> StepInputs:
     """A whole pass, but that tokens from ``after`` on don't see those that are ``hidden``."""
     inputs, entries = whole_pass(tokens), -(-len(tokens) // PAGE)
@@ -92,9 +145,9 @@ def whole_pass_without(tokens: list[int], hidden: Collection[int], after: int) -
 
 def forwarded(model: Loaded, steps: Sequence[StepInputs]) -> Floats:
     """[rows, vocabulary] logits of the reference, of all rows read out, the steps following each other on one cache."""
+    steps = [with_states(step) if model.spec.recurrent else step for step in steps]
     counts = [step.counts for step in steps]
-    pages, rows = max(count.entries for count in counts) + 1, max(count.sampled for count in counts)
-    cache = Cache(pages, PAGE, DType.F32, rows, 1)
+    cache = cache_for(steps, DType.F32)
     encodings: dict[str, Encoding] = dict.fromkeys(model.weights, Dense(DType.F32))
     states: dict[str, Any] = {}
     found = []
