@@ -174,14 +174,8 @@ async def _open_engine(
             description=str(checkpoint.config.get("general.name", "")),
             version=str(checkpoint.config.get("general.version", "")),
         )
-        chosen = DeviceSettings(
-            page_size=settings.page_size,
-            memory=settings.memory,
-            kv_memory=settings.kv_memory,
-            park_memory=settings.park_memory,
-            speculation_depth=settings.speculation_depth,
-        )
         spill = FileSpill(cache_folder() / "parked")
+        chosen = device_settings(settings)
         return await Engine.open(facts, spec, family, weights, opened, chosen, progress, spill, adapters)
     except BaseException:
         await opened.close()
@@ -196,6 +190,17 @@ def _read_adapters(named: Sequence[str], family: Family, spec: Spec) -> Adapters
     known = targets(family, spec)
     rank, stacked = stack(read, lambda module: find_module(module, known))
     return Adapters(tuple(read), rank, {name: memoryview(values).cast("B") for name, values in stacked.items()})
+
+
+def device_settings(settings: Settings) -> DeviceSettings:
+    """What the settings say of a device's memory and steps."""
+    return DeviceSettings(
+        page_size=settings.page_size,
+        memory=settings.memory,
+        kv_memory=settings.kv_memory,
+        park_memory=settings.park_memory,
+        speculation_depth=settings.speculation_depth,
+    )
 
 
 def _counts(usage: Usage) -> dict[str, int]:

@@ -11,6 +11,7 @@ import typer
 
 from pie_edge.cli.outcome import reported
 from pie_edge.cli.progress import Notes
+from pie_edge.config import load
 
 if TYPE_CHECKING:
     from pie_edge.weights.checkpoint import Checkpoint
@@ -62,21 +63,28 @@ def list_(as_json: Json = False) -> None:
 @app.command("show")
 @reported
 def show(
-    name: Annotated[str, typer.Argument(help="A model's name, or a checkpoint's path.")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="A model's name, or a checkpoint's path.")],
+    backend: Annotated[str | None, typer.Option(help="Where it would run. [default: the setting]")] = None,
+    device: Annotated[str | None, typer.Option(help="One of the backend's devices. [default: the setting]")] = None,
+    as_json: Json = False,
 ) -> None:
-    """Show what a checkpoint holds, and whether this version can run it."""
+    """Show what a checkpoint holds, whether this version can run it, and what it will need of a device."""
+    from pie_edge.cli import needs
     from pie_edge.weights.checkpoint import open_checkpoint
     from pie_edge.weights.hub import find
 
+    settings = load({"backend": backend, "device": device}).settings
     entry = find(name)
     with open_checkpoint(entry.path) as checkpoint:
         facts = _entry(entry) | describe(checkpoint)
+        needed = needs.told(checkpoint, settings, named=backend is not None or device is not None)
     if as_json:
-        _print_json(facts)
+        _print_json(facts | {"needs": needed})
         return
-    width = max(len(label) for label in facts)
-    for label, value in facts.items():
-        print(f"{label:<{width}}  {_cell(label, value)}")
+    rows = [(label, _cell(label, value)) for label, value in facts.items()] + needs.lines(needed)
+    width = max(len(label) for label, _ in rows)
+    for label, told in rows:
+        print(f"{label:<{width}}  {told}")
 
 
 @app.command("remove")
