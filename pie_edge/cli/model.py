@@ -162,7 +162,9 @@ def _entry(entry: ModelEntry) -> dict[str, Any]:
 
 
 def _size(entry: ModelEntry) -> int:
-    return entry.nbytes or entry.path.stat().st_size
+    if entry.nbytes or not entry.path.is_dir():
+        return entry.nbytes or entry.path.stat().st_size
+    return sum(file.stat().st_size for file in entry.path.iterdir() if file.is_file())
 
 
 def _mebibytes(nbytes: int) -> str:

@@ -86,6 +86,8 @@ def test_what_is_said_before_loading_is_what_loading_takes(
     path = made(tmp_path)
     status, out, _ = show("show", str(path), "--backend", backend, "--json")
     assert status == 0
+    file = sum(w.nbytes for w in make_weights(CONFIG).values())
+    assert file < json.loads(out)["bytes"] < file + (1 << 16)
     said = json.loads(out)["needs"]
     assert said["backend"] == backend
     assert said["fits"]
@@ -93,7 +95,6 @@ def test_what_is_said_before_loading_is_what_loading_takes(
     pieces = said["weight_bytes"] + said["pool_bytes"] + said["logits_bytes"] + said["state_bytes"]
     assert pieces <= used <= said["total_bytes"] == pieces + said["working_bytes"]
     assert said["total_bytes"] - used < (16 << 20 if backend == "vulkan" else 0) + MARGIN
-    file = sum(w.nbytes for w in make_weights(CONFIG).values())
     assert file <= said["weight_bytes"] <= 1.3 * file + (64 << 10)
     layers, heads, width = CONFIG["num_hidden_layers"], CONFIG["num_key_value_heads"], 16
     assert said["kv_bytes_per_token"] | {"kept_as": ""} == {
