@@ -181,6 +181,7 @@ class Handles:
         for embed in outputs:
             self._embed(embed)
         placement = self._placement(context, writes, [row.position for row in rows])
+        self._check_reach(placement, len(rows))
         wanted = tuple(range(len(rows) - len(outputs), len(rows)))
         k = min(self._top_k, self._space.engine.vocabulary)
         request = Request(
@@ -301,6 +302,14 @@ class Handles:
                 "of writes in the order in which the pass first names them"
             )
         return Placement(tuple(self._pages[page] for page in table), tuple(places), tuple(positions), tuple(reach))
+
+    def _check_reach(self, placement: Placement, rows: int) -> None:
+        """Positions may repeat, but a pass over more tokens than the model was made for is one beyond its context."""
+        size, limit = self._shared.pool.page_size, self._space.engine.context_limit
+        assert placement.reach is not None
+        named = sum(bits.bit_count() for bits in placement.reach)
+        # Whole pages may be named though the last of them reaches a little further.
+        self._space.check_context(max(rows, named if named > -(-limit // size) * size else 0))
 
     def _mask(
         self, mask: Sequence[Sequence[bool]], rows: int, parts: Sequence[KvRange], placement: Placement

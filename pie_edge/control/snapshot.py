@@ -106,6 +106,7 @@ def load(cache: Cache, space: Space, working_set: int, content: Content) -> None
     context, size = space.find(working_set), cache.pool.page_size
     if context.pending or any(entry.written for entry in context.entries):
         raise InvalidHandle(f"{space.name} loads a snapshot into a working set that isn't empty; make a new one")
+    space.check_context(content.length)
     cache.changed(context)
     lacking = len(content.pages) - len(context.entries)
     if lacking > 0:

@@ -130,7 +130,7 @@ class Space:
         self.check_open()
         if tokens < 0:
             raise InvalidHandle(f"{self.name} asked for a working set of {tokens} tokens; ask for 0 or more")
-        self._check_context(tokens)
+        self.check_context(tokens)
         context = WorkingSet(seed=seed)
         self._grow(context, -(-tokens // self.engine.pool.page_size))
         return self.add(context)
@@ -141,7 +141,7 @@ class Space:
         if count < 0:
             raise InvalidHandle(f"{self.name} asked to reserve {count} pages; ask for 0 or more")
         size = self.engine.pool.page_size
-        self._check_context(context.capacity(size) + (count - 1) * size + 1 if count else 0)
+        self.check_context(context.capacity(size) + (count - 1) * size + 1 if count else 0)
         self._grow(context, count)
 
     def capacity(self, working_set: int) -> int:
@@ -324,7 +324,8 @@ class Space:
         if self.closed:
             raise InferletCancelled(f"{self.name} has ended; nothing more can be asked in its name")
 
-    def _check_context(self, tokens: int) -> None:
+    def check_context(self, tokens: int) -> None:
+        """Raises ContextOverflow for more tokens than the model is good for."""
         if tokens > self.engine.context_limit:
             raise ContextOverflow(
                 f"{self.name} asked for a context of {tokens} tokens; the model's limit is {self.engine.context_limit}. "
@@ -339,7 +340,7 @@ class Space:
             raise InvalidHandle(
                 f"{self.name} embedded {count} tokens for the places {call.start}…{call.end}; their numbers must be equal"
             )
-        self._check_context(call.end)
+        self.check_context(call.end)
         if call.end > room:
             raise ContextOverflow(
                 f"{self.name} writes tokens up to {call.end}; its working set has room for {room}. Reserve more pages"
@@ -385,6 +386,11 @@ class Space:
             raise InvalidHandle(f"{self.name} {does} rows {list(rows)} of {count}; give distinct ones in rising order")
 
     def check_positions(self, positions: Sequence[int]) -> None:
-        self._check_context(max(positions, default=0) + 1)
+        limit = self.engine.context_limit
+        if max(positions, default=0) >= limit:
+            raise ContextOverflow(
+                f"{self.name} gave position {max(positions)}; the model's limit is {limit} tokens, positions 0…{limit - 1}. Give "
+                "earlier ones; context in the configuration raises it where the model scales rope"
+            )
         if min(positions, default=0) < 0:
             raise InvalidHandle(f"{self.name} gave position {min(positions)}; positions start at 0")

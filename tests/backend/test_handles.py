@@ -77,6 +77,28 @@ def test_the_loop_by_hand_gives_the_tokens_of_whole_passes() -> None:
     with_handles(test)
 
 
+@pytest.mark.parametrize("limit", [SPEC.context, SPEC.context - 3])
+def test_a_pass_over_more_tokens_than_the_model_is_good_for_is_refused_whatever_their_positions(limit: int) -> None:
+    """Also in parts, over pages that hold the earlier ones. Whole pages may be named where the limit ends within one."""
+
+    async def test(engine: Engine, handles: Handles) -> None:
+        engine.context_limit = limit
+        kv, embeds = handles.allocate_pages(limit // SIZE + 2), handles.allocate_embeds(limit + 1)
+        handles.embed_text(embeds, [1] * (limit + 1), [min(i, limit - 1) for i in range(limit + 1)])
+        with pytest.raises(ContextOverflow, match=rf"context of {limit + 1} tokens; the model's limit is {limit}\..* context in"):
+            handles.forward(0, [], embeds, ranges(kv, 0, limit + 1), [])
+        handles.forward(0, [], embeds[:limit], ranges(kv, 0, limit), [])
+        whole = -(-limit // SIZE) * SIZE
+        with pytest.raises(ContextOverflow, match=rf"context of {whole + 1} tokens; the model's limit is {limit}\."):
+            handles.forward(0, ranges(kv, 0, whole), embeds[limit:], ranges(kv, whole, whole + 1), [])
+        await handles.synchronize(0)
+        room = handles.allocate_pages(1)
+        handles.forward(0, ranges(kv, 0, whole - SIZE), embeds[:1], [KvRange(room[0], 0, 1)], [])
+        await handles.synchronize(0)
+
+    with_handles(test)
+
+
 def test_a_distribution_is_the_softmax_of_the_likeliest() -> None:
     async def test(engine: Engine, handles: Handles) -> None:
         kv, embeds, outs = handles.allocate_pages(1), handles.allocate_embeds(3), handles.allocate_embeds(2)
@@ -208,7 +230,7 @@ WRONG: list[tuple[Wrong, type[Exception], str]] = [
     (lambda h, kv, e: h.allocate_embeds(MAX_EMBEDS), ResourceError, "the most is 65536"),
     (lambda h, kv, e: h.embed_text(e[:1], [1, 2], [0, 1]), InvalidHandle, "2 tokens at 2 positions into 1"),
     (lambda h, kv, e: h.embed_text(e[:1], [64], [0]), InvalidHandle, "token 64"),
-    (lambda h, kv, e: h.embed_text(e[:1], [1], [256]), ContextOverflow, "limit is 256"),
+    (lambda h, kv, e: h.embed_text(e[:1], [1], [256]), ContextOverflow, r"gave position 256; the model's limit is 256 .* context in"),
     (lambda h, kv, e: h.forward(0, [], [], [], []), InvalidHandle, "forwards no embed"),
     (lambda h, kv, e: h.forward(0, [], e[1:], [KvRange(kv[0], 0, 1)], []), InvalidHandle, "holds nothing"),
     (lambda h, kv, e: h.forward(0, [], e[:1], [KvRange(99, 0, 1)], []), InvalidHandle, "no KV page 99"),
