@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass
 from benchmarks import models
 from benchmarks.engines import Opened, Stream, open_engine
 from pie_edge.control.batch import Batch
-from pie_edge.control.needs import DeviceSettings
+from pie_edge.control.plan import DeviceSettings
 
 
 @dataclass(frozen=True, slots=True)

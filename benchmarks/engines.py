@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from pie_edge.backend import Backend
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import DeviceSettings
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.control.space import Space
 from pie_edge.model import registry

@@ -101,6 +101,7 @@ class Simulation:
         self.on_end: Callable[[Run], None] = lambda run: None
         self.pool = PagePool(pool_pages, PAGE)
         self.residency = Residency(self.pool, PrefixIndex(self.pool))
+        self.slots = None
         self.adoption = Adoption(self.pool, self.residency.index)
         self.context_limit, self.vocabulary = CONTEXT, VOCABULARY
         self.shared: dict[str, WorkingSet] = {}

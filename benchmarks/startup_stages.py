@@ -21,7 +21,7 @@ STAGES = {
     "pie_edge.host.host:load_component": "load the language component",
     "pie_edge.host.host:Sandbox": "link the imports",
     "pie_edge.host.instance:Instantiation.poll": "instantiate the inferlet",
-    "pie_edge.control.device:Device._model": "record the model's Program",
+    "pie_edge.control.device:Device._step": "record the model's Program",
     "pie_edge.control.device:Device._epilogue": "compile the epilogue",
     "pie_edge.control.device:Device._read": "steps, all of them",
 }

@@ -27,7 +27,7 @@ from benchmarks.null_backend import NullBackend
 from benchmarks.sides.inferlet import PROGRAM
 from pie_edge.control.batch import bucket_for
 from pie_edge.control.engine import Engine
-from pie_edge.control.needs import DeviceSettings
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.host import Host
 from pie_edge.paths import cache_folder
 from pie_edge.program.step import Bucket, StepInputs, StepLayout

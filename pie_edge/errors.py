@@ -19,6 +19,7 @@
     │   ├── InvalidHandle     an id the inferlet doesn't own, or a value out of range
     │   ├── OutOfPages        the KV pool is exhausted
     │   ├── ContextOverflow   more tokens than the context or the model holds
+    │   ├── Irreversible      tokens that recurrent state can no longer take back
     │   └── EpilogueError     an epilogue that doesn't type-check
     ├── HttpError             a request of an inferlet's got no answer
     │   └── HttpDenied        this inferlet isn't allowed to ask there
@@ -117,6 +118,10 @@ class OutOfPages(ResourceError):
 
 class ContextOverflow(ResourceError):
     code = "context-overflow"
+
+
+class Irreversible(ResourceError):
+    code = "irreversible"
 
 
 class EpilogueError(ResourceError):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import DeviceSettings
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.space import Usage
 from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits

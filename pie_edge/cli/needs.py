@@ -38,7 +38,8 @@ async def _asked(checkpoint: Checkpoint, settings: Settings, choice: Choice) -> 
 
 
 def _facts(checkpoint: Checkpoint, backend: Backend, settings: Settings) -> dict[str, Any]:
-    from pie_edge.control.needs import needs_of
+    from pie_edge.control.needs import SLOTS_OF_A_CONTEXT, needs_of
+    from pie_edge.control.plan import Model
     from pie_edge.model import registry
     from pie_edge.runtime import device_settings
     from pie_edge.weights.source import weight_sources
@@ -47,7 +48,7 @@ def _facts(checkpoint: Checkpoint, backend: Backend, settings: Settings) -> dict
     spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
     sources = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
     encodings = {name: source.target for name, source in sources.items()}
-    found = needs_of(spec, family, backend, device_settings(settings), encodings)
+    found = needs_of(Model(spec, family, encodings), backend, device_settings(settings))
     limits = backend.limits
     return {
         "backend": limits.backend,
@@ -59,7 +60,8 @@ def _facts(checkpoint: Checkpoint, backend: Backend, settings: Settings) -> dict
             "f32": spec.kv_bytes_per_token(DType.F32),
             "kept_as": str(limits.kv_dtype),
         },
-        "state_bytes_per_context": spec.state_bytes,
+        "state_bytes_per_context": SLOTS_OF_A_CONTEXT * found.slot,
+        "state_contexts": found.contexts,
         "pool_bytes": found.pages,
         "pool_tokens": found.context,
         "logits_bytes": found.logits,

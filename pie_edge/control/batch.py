@@ -78,6 +78,8 @@ class _Arrays:
         self.mass_starts = [0]
         self.mass_layers: list[int] = []
         self.adapters: list[int] = []
+        self.state_slots: list[int] = []
+        self.state_spans: list[int] = []
 
     def add(self, part: Slice) -> Readout | None:
         work, size = part.work, self.page_size
@@ -107,6 +109,9 @@ class _Arrays:
         if work.mask is not None:
             full = (1 << size) - 1
             self.mask += [seen >> index * size & full for seen in work.mask[rows] for index in range(len(table))]
+        if part.span is not None:
+            self.state_slots += part.span.slots
+            self.state_spans += part.span.counts
         self.query_starts.append(len(self.token_src))
         self.page_starts.append(len(self.pages))
         return readout
@@ -137,11 +142,13 @@ class _Arrays:
             mass_starts=self.mass_starts if self.mass_rows else (),
             mass_layers=self.mass_layers,
             adapters=self.adapters if any(self.adapters) else (),
+            state_slots=self.state_slots,
+            state_spans=self.state_spans,
         )
 
 
 def build(slices: Sequence[Slice], page_size: int) -> Batch:
-    """The step that runs these slices, in their order. Each one's pages are its own to write by now."""
+    """The step that runs these slices, in their order. Each one's pages, and slots, are its own to write by now."""
     arrays = _Arrays(page_size)
     readouts = [readout for part in slices if (readout := arrays.add(part)) is not None]
     return Batch(tuple(slices), arrays.inputs(), tuple(readouts))

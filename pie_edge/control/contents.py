@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pie_edge.control import pages
-from pie_edge.control.device import Device
 from pie_edge.control.pages import Copy, Entry
 from pie_edge.control.parking import Parking
-from pie_edge.control.residency import Move, Residency
+from pie_edge.control.residency import Move, Resident
 from pie_edge.control.snapshot import PageState
+from pie_edge.control.store import Store
 from pie_edge.errors import OutOfPages
 
 
 class Contents:
-    """What ``Residency`` decides, done. The device works in order, so a read sees what was written before it was started."""
+    """What one ``Resident`` decides, done. The device works in order, so a read sees what was written before it was started."""
 
-    def __init__(self, residency: Residency, parking: Parking, device: Device) -> None:
+    def __init__(self, residency: Resident, parking: Parking, store: Store) -> None:
         self._pool = residency.pool
         self._residency = residency
         self._parking = parking
-        self._device = device
+        self._store = store
         self._saves: dict[int, _Saved] = {}
         self._stale: list[int] = []
         self._pool.forget = self._stale.append
@@ -31,12 +31,12 @@ class Contents:
     @property
     def page_states(self) -> tuple[PageState, ...]:
         """What the bytes of a page are, in their order."""
-        return tuple(PageState(one.name, one.dtype.value, one.shape) for one in self._device.page_states)
+        return tuple(PageState(one.name, one.dtype.value, one.shape) for one in self._store.states)
 
     async def copy(self, copies: Sequence[Copy]) -> None:
         """Duplicate pages on the device; then their sources may go."""
         try:
-            await self._device.copy_pages(copies)
+            await self._store.copy(copies)
         finally:
             self._pool.release(copy.source for copy in copies)
 
@@ -47,14 +47,14 @@ class Contents:
             writes[id(target)] = target, writes.get(id(target), (target, 0))[1] | 1 << slot
         await self.copy(pages.make_writable(self._pool, writes.values(), who))
         size = self._pool.page_size
-        await self._device.copy_slots([(s.page * size + i, t.page * size + j) for s, i, t, j in pairs])
+        await self._store.copy_tokens([(s.page * size + i, t.page * size + j) for s, i, t, j in pairs])
 
     async def restore(self, moves: Sequence[Move]) -> None:
         """Bring parked content back to the device, then let go of what nobody names any more."""
         for move in moves:
             saved = self._saves.get(move.handle)
             content = (await saved.pages)[saved.index] if saved else self._parking.get(move.handle)
-            self._device.load(move.page, content)
+            self._store.load(move.page, content)
         while self._stale:
             handle = self._stale.pop()
             if self._saves.pop(handle, None) is None:
@@ -62,7 +62,7 @@ class Contents:
 
     def park(self, moves: Sequence[Move]) -> None:
         """Read parked pages from the device, before whatever runs next overwrites them."""
-        saving = self._device.save([move.page for move in moves])
+        saving = self._store.save([move.page for move in moves])
         for index, move in enumerate(moves):
             self._saves[move.handle] = _Saved(saving, index)
         saving.add_done_callback(lambda task: self._saved(moves, task))
@@ -76,7 +76,7 @@ class Contents:
 
     def read(self, entries: Sequence[Entry]) -> asyncio.Task[list[bytes]]:
         """Start reading the content of written pages, wherever it is, as it is after the steps so far."""
-        saving = self._device.save([entry.page for entry in entries if entry.parked is None])
+        saving = self._store.save([entry.page for entry in entries if entry.parked is None])
         numbers = itertools.count()
         sources = [
             _Saved(saving, next(numbers))

@@ -23,15 +23,18 @@ from pie_edge.control.device import Device, Flight
 from pie_edge.control.dispatch import Dispatch
 from pie_edge.control.epilogues import check_kept, check_parameters
 from pie_edge.control.handles import Handles
-from pie_edge.control.needs import DeviceSettings
-from pie_edge.control.pages import Copy, Entry, PagePool, WorkingSet
+from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.parking import Parking, Spill
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.prefix import PrefixIndex
 from pie_edge.control.queue import Work, unsplittable_from
-from pie_edge.control.residency import Move, Residency, out_of_pages
+from pie_edge.control.recurrence import StatePool
+from pie_edge.control.residency import Residency, Resident
+from pie_edge.control.room import Room
 from pie_edge.control.scheduler import Budget, Slice, pick
+from pie_edge.control.slots import SlotResidency
 from pie_edge.control.space import Request, Space
-from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
+from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, PieError, Unsupported
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Family, Spec
 from pie_edge.sampling import Epilogue, parse
@@ -68,12 +71,22 @@ class Engine:
 
     def __init__(self, facts: ModelFacts, device: Device, spill: Spill | None = None) -> None:
         self.facts = facts
+        handles = itertools.count(1)
         self.pool = PagePool(device.cache.pages, device.cache.page_size)
         self.prefixes = PrefixIndex(self.pool)
-        self.residency = Residency(self.pool, self.prefixes)
-        self._adoption = Adoption(self.pool, self.prefixes)
+        self.residency = Residency(self.pool, self.prefixes, handles)
         self.parking = Parking(device.park_memory, spill)
-        self.contents = Contents(self.residency, self.parking, device)
+        self.contents = Contents(self.residency, self.parking, device.pages)
+        kept: dict[Resident, Contents] = {self.residency: self.contents}
+        self.slots: StatePool | None = None
+        self.slot_contents: Contents | None = None
+        residency = None
+        if device.slots is not None:
+            self.slots = StatePool(device.cache.state_slots, facts.name, recurs=device.recurs)
+            residency = SlotResidency(self.slots, handles)
+            self.slot_contents = kept[residency] = Contents(residency, self.parking, device.slots)
+        # Pages that others have computed lack what they have done to the recurrent state.
+        self._adoption = Adoption(self.pool, self.prefixes) if residency is None else None
         self.exports: dict[str, list[Entry]] = {}
         self.shared: dict[str, WorkingSet] = {}
         self.context_limit = facts.context
@@ -87,6 +100,7 @@ class Engine:
         self._wake = asyncio.Event()
         slots, depth = Slots(device.cache.token_slots), device.speculation_depth
         self.calls = Calls(self.residency, slots, facts.vocabulary, facts.context, depth, self._wake.set)
+        self._room = Room(self.residency, residency, kept, self.parking, self.calls, self.spaces, self.shared)
         self._dispatch = Dispatch()
         self._flights: deque[Flight] = deque()
         self._numbers = itertools.count(1)
@@ -118,7 +132,12 @@ class Engine:
         return space
 
     def handles(self, space: Space, top_k: int = 256) -> Handles:
-        """The space's level 1 objects."""
+        """The space's level 1 objects. Raises Unsupported for a model with recurrent state."""
+        if self.slots is not None:
+            raise Unsupported(
+                f"{space.name} asks for single KV pages or embeds, and {self.facts.name} has recurrent state, which no page has: "
+                "it has no trait allocate, forward, input-text or output-text. Use a working set, or a Context"
+            )
         found = space.handles
         if not isinstance(found, Handles):
             found = space.handles = Handles(space, self, top_k)
@@ -215,20 +234,18 @@ class Engine:
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
         slices = await self._choose()
-        ready, copies, moves = self._claim(slices)
-        for part in ready:
+        claimed = self._room.claim(slices)
+        for part in claimed.ready:
             part.work.launch(part.count)
-        await self.contents.copy(copies)
-        await self.contents.restore(moves)
-        self.residency.pressure.recent.append(len(moves))
-        if len(ready) < len(slices):
-            refused = [part.work for part in slices if part not in ready]
-            made_room = self._make_room(refused, busy=bool(ready or self._flights))
-            if not ready:
-                return made_room
-        if not ready:
-            return False
-        await self._put_on_device(ready)
+        for work, error in claimed.failed:
+            self.calls.refuse(work, error)
+        await self._room.move(claimed)
+        happened = bool(claimed.failed)
+        if claimed.refused:
+            happened |= self._room.make(claimed, self._flying)
+        if not claimed.ready:
+            return happened
+        await self._put_on_device(claimed.ready)
         return True
 
     async def _choose(self) -> tuple[Slice, ...]:
@@ -239,11 +256,15 @@ class Engine:
             for work in acting:
                 await self._act(work)
             heads = self.calls.heads()
-        flying = [part for flight in self._flights for part in flight.batch.slices]
-        heads = self._adoption.ready(heads, flying)
+        if self._adoption is not None:
+            heads = self._adoption.ready(heads, self._flying)
         candidates = [*self.residency.admitted(heads), *self.calls.prepared]
         budget = self._dispatch.pace.budget(self._budget, candidates, self.spaces)
         return pick(candidates, budget, self.pool.page_size)
+
+    @property
+    def _flying(self) -> list[Slice]:
+        return [part for flight in self._flights for part in flight.batch.slices]
 
     async def _put_on_device(self, ready: Sequence[Slice]) -> None:
         step = batch.build(ready, self.pool.page_size)
@@ -280,7 +301,7 @@ class Engine:
         self.statistics.largest_step = max(self.statistics.largest_step, len(step.slices))
         for part in step.slices:
             part.work.flying -= 1
-            if part.work.context is not None and not part.work.context.retired:
+            if self._adoption is not None and part.work.context is not None and not part.work.context.retired:
                 self.prefixes.insert(part.work.context)
         self._dispatch.answered(step, self.calls.foreseen, time.perf_counter())
         for readout, tensors in zip(step.readouts, results, strict=True):
@@ -295,52 +316,9 @@ class Engine:
         for part in step.slices:
             for entry, _ in part.writes:
                 self.prefixes.remove(entry.page)
+            if part.work.context is not None and part.work.context.state is not None:
+                part.work.context.state.lose()
         self.calls.crash(step, error)
-
-    # ---- pages
-
-    def _claim(self, slices: Sequence[Slice]) -> tuple[list[Slice], list[Copy], list[Move]]:
-        """Pages for each slice, content that comes back from host memory included; one that gets none stays queued."""
-        ready: list[Slice] = []
-        copies: list[Copy] = []
-        moves: list[Move] = []
-        for part in slices:
-            before = self.prefixes.evictions
-            try:
-                if parked := self.residency.parked(part):
-                    restored = self.residency.restore(parked, part.work.space.name)
-                    part.work.space.usage.restored_pages += len(restored)
-                    moves += restored
-                copies += self.residency.claim(part)
-            except OutOfPages:
-                continue
-            finally:
-                part.work.space.usage.evicted_pages += self.prefixes.evictions - before
-            ready.append(part)
-        return ready, copies, moves
-
-    def _make_room(self, refused: Sequence[Work], busy: bool) -> bool:
-        """Drop what was only foreseen; park an idle context; with none, and nothing running that will free pages, end the
-        newest inferlet. Whether there is more room now."""
-        foreseen = [work.context for work in self.calls.prepared if work.context is not None]
-        for context in foreseen:
-            self.calls.ahead.drop(context)
-        asking = [work.space for work in refused if work.confirmed]
-        if foreseen or not asking:
-            return bool(foreseen)
-        if not self.parking.full:
-            moves = self.residency.park(asking[0], self.spaces)
-            if moves:
-                self.contents.park(moves)
-                return True
-        if busy:
-            return False
-        newest = self.residency.newest(self.spaces)
-        if newest is None:
-            return False
-        self.residency.pressure.ended += 1
-        newest.end(out_of_pages(newest, self.pool))
-        return True
 
     # ---- snapshots
 
@@ -356,3 +334,13 @@ class Engine:
     def page_states(self) -> tuple[snapshot.PageState, ...]:
         """What the bytes of a page are, in their order."""
         return self.contents.page_states
+
+    @property
+    def slot_states(self) -> tuple[snapshot.PageState, ...]:
+        """What the bytes of a slot of recurrent state are; none where the model has no such."""
+        return () if self.slot_contents is None else self.slot_contents.page_states
+
+    @property
+    def reversible(self) -> int | None:
+        """How many tokens can always be taken back from a context; None where all can: the model has no recurrent state."""
+        return None if self.slots is None else self.slots.reversible

@@ -5,39 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pie_edge.backend import Backend
+from pie_edge.control.plan import DeviceSettings, Model
+from pie_edge.control.recurrence import LEAST_SLOTS, REVERSIBLE
 from pie_edge.errors import ConfigError, OutOfMemory
-from pie_edge.model.adapters import Adapters
-from pie_edge.model.spec import Cache, Family, Spec
-from pie_edge.program.encodings import Encoding
+from pie_edge.model.spec import Cache
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.states import States, states_of
 from pie_edge.program.step import Bucket
 
 DEFAULT_KV_MEMORY = 512 << 20
+DEFAULT_STATE_MEMORY = 512 << 20
 VALUE_WORDS = 1 << 14
 """Of the device's pool, beside a token for each sequence: for values that go from pass to pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSettings:
-    """``memory`` is what the backend was told it may have in all, 0 for all there is, told in errors alone; ``kv_memory`` in
-    bytes, 0 for half of what is free, up to 512 MiB; ``rows`` is the most tokens of one step,
-    ``shared_rows`` the most of prompts beside others' single tokens, until the pace knows what suits the device;
-    ``park_memory`` is host memory for the pages of waiting inferlets; ``speculation_depth`` 0 turns run-ahead off."""
-
-    page_size: int = 16
-    memory: int = 0
-    kv_memory: int = 0
-    rows: int = 512
-    shared_rows: int = 128
-    sequences: int = 256
-    logits_memory: int = 64 << 20
-    park_memory: int = 1 << 30
-    speculation_depth: int = 1
+SLOTS_OF_A_CONTEXT = 2
+_LONGEST_TAIL = 64
+"""Of the tails of a Program that is only looked at: no convolution is wider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +40,9 @@ class Needs:
     logits: int
     states: int
     """What else outlives a step: the token pool, adapters, and recurrent state of models that have it."""
+    slots: int
+    """Of these the recurrent state, as it is without rounding; and of one slot, of which a context has up to two."""
+    slot: int
     working: int
     """Temporaries of the largest step, compiled Programs, staging, and what the backend has for itself."""
     memory: int
@@ -80,124 +70,133 @@ class Needs:
     def fits(self) -> bool:
         return self.total <= self.memory
 
+    @property
+    def contexts(self) -> int:
+        """That can have recurrent state on the device at once; 0 where there is none to have."""
+        return (self.cache.state_slots - 1) // SLOTS_OF_A_CONTEXT if self.slot else 0
+
+    def largest(self, model: Model, backend: Backend) -> Program:
+        """Of a step's Programs, the one that needs the most."""
+        return expand(model.trace(self.limit, self.cache), backend.limits.kinds)
+
     def check(self, model: str, backend: Backend, settings: DeviceSettings) -> None:
         """Raises OutOfMemory, saying what is needed and what there is."""
         if self.fits:
             return
-        limits, work = backend.limits, self.states + self.working
+        limits, work = backend.limits, self.states + self.working - self.slots
+        recurrent = f"{_mib(self.slots)} for {self.cache.state_slots} slots of recurrent state, " if self.slots else ""
         raise OutOfMemory(
-            f"{model} needs {_mib(self.weights)} MiB for its weights, {_mib(self.pages)} for KV pages, {_mib(self.logits)} for "
-            f"logits and {_mib(work)} to work with; the {limits.backend} backend may use {_mib(self.memory)} MiB of "
-            f"{limits.device}. {_more_room(settings, self.memory)}"
+            f"{model} needs {_mib(self.weights)} MiB for its weights, {recurrent}{_mib(self.pages)} for KV pages, "
+            f"{_mib(self.logits)} for logits and {_mib(work)} to work with; the {limits.backend} backend may use "
+            f"{_mib(self.memory)} MiB of {limits.device}. {_more_room(settings, self.memory)}"
         )
 
 
-def single(adapters: Adapters | None = None) -> Bucket:
-    """The smallest step, whose Program has all weights and states."""
-    return Bucket(1, 1, 1, 1, adapters=int(adapters is not None))
-
-
-def needs_of(
-    spec: Spec,
-    family: Family,
-    backend: Backend,
-    settings: DeviceSettings,
-    encodings: Mapping[str, Encoding],
-    adapters: Adapters | None = None,
-) -> Needs:
-    """How many pages and logits rows there is room for beside the weights, and what all of it takes. ``fits`` says whether it
-    does. Raises ConfigError for a ``kv_memory`` that holds no page."""
-    memory, binding = backend.limits.memory, backend.limits.max_binding
-    weights = family.trace(spec, single(), Cache(1, settings.page_size, backend.limits.kv_dtype, 1, 1), encodings)
-    counted = _Counted(spec, family, backend, settings, encodings, weights.by_role(Role.WEIGHT), adapters)
-    token = spec.kv_bytes_per_token(backend.limits.kv_dtype)
-    row = 4 * spec.vocabulary
-    free = memory - counted.of(_cache(backend, settings, pages=1, rows=1, adapters=adapters)).total
+def needs_of(model: Model, backend: Backend, settings: DeviceSettings) -> Needs:
+    """How many pages, slots of recurrent state and logits rows there is room for beside the weights, and what all of it takes.
+    ``fits`` says whether it does. Raises ConfigError for a ``kv_memory`` that holds no page."""
+    plan = _Plan(model, backend, settings)
+    page, row, binding = plan.one.page_bytes, 4 * model.spec.vocabulary, backend.limits.max_binding
+    if settings.kv_memory and settings.kv_memory < page:
+        raise ConfigError(
+            f"kv_memory is {settings.kv_memory} bytes, and a page of {settings.page_size} tokens takes {page} with "
+            f"{model.spec.architecture}'s {model.spec.layers} layers; raise it, or leave it at 0"
+        )
+    free = backend.limits.memory - plan.counted(plan.cache(pages=1, rows=1, slots=min(plan.slots(0), 1))).total
     # Fewer rows of logits where memory is short: steps read out less then, but what the user wants of pages is there.
     logits = min(settings.logits_memory, binding, max(free - settings.kv_memory, 0) // 4)
     logit_rows = max(min(logits // row, settings.sequences), 1)
-    pool = settings.kv_memory or max(min(DEFAULT_KV_MEMORY, (free - logit_rows * row) // 2), 0)
-    if settings.kv_memory and settings.kv_memory < token * settings.page_size:
-        raise ConfigError(
-            f"kv_memory is {settings.kv_memory} bytes, and a page of {settings.page_size} tokens takes "
-            f"{token * settings.page_size} with {spec.architecture}'s {spec.layers} layers; raise it, or leave it at 0"
-        )
+    free -= logit_rows * row
+    slots = plan.slots(free)
+    free -= slots * plan.one.slot_bytes
+    pool = settings.kv_memory or max(min(DEFAULT_KV_MEMORY, free // 2), 0)
     # States are bound whole: each layer's keys.
-    bound = binding * 2 * spec.attention_layers // (token * settings.page_size)
-    pages = max(min(pool // (token * settings.page_size) + 1, bound), 2)
-    return counted.of(_cache(backend, settings, pages, logit_rows, adapters), bound)
+    bound = binding // plan.one.largest_page
+    pages = max(min(pool // page + 1, bound), 2)
+    return plan.counted(plan.cache(pages, logit_rows, slots), bound)
 
 
-def _cache(backend: Backend, settings: DeviceSettings, pages: int, rows: int, adapters: Adapters | None) -> Cache:
-    slots, adapted = settings.sequences + VALUE_WORDS, {} if adapters is None else adapters.geometry()
-    return Cache(pages, settings.page_size, backend.limits.kv_dtype, rows, token_slots=slots, **adapted)
+class _Plan:
+    """What does not change while pools are sized."""
 
+    def __init__(self, model: Model, backend: Backend, settings: DeviceSettings) -> None:
+        self._model = model
+        self._backend = backend
+        self._settings = settings
+        self._tail = 0
+        if model.spec.recurrent:
+            least = replace(self.cache(pages=1, rows=1, slots=1), tail=_LONGEST_TAIL)
+            self._tail = REVERSIBLE + model.states(least).convolved
+        least = self.cache(pages=1, rows=1, slots=int(model.spec.recurrent))
+        self.one: States = model.states(least)
+        """States of one page, and of one slot."""
+        self._weights = model.trace(model.smallest, least).by_role(Role.WEIGHT)
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """What does not change while the pool is sized."""
-
-    spec: Spec
-    family: Family
-    backend: Backend
-    settings: DeviceSettings
-    encodings: Mapping[str, Encoding]
-    weights: Sequence[Value]
-    adapters: Adapters | None
-
-    def of(self, cache: Cache, bound: int = 1) -> Needs:
-        entries = self.settings.sequences * 4 + 2 * -(-self.spec.context // self.settings.page_size)
-        smallest = single(self.adapters)
-        limit = replace(
-            smallest,
-            rows=self.settings.rows,
-            sequences=self.settings.sequences,
-            sampled=cache.logit_rows,
-            entries=entries,
+    def cache(self, pages: int, rows: int, slots: int) -> Cache:
+        settings, adapters = self._settings, self._model.adapters
+        return Cache(
+            pages,
+            settings.page_size,
+            self._backend.limits.kv_dtype,
+            rows,
+            token_slots=settings.sequences + VALUE_WORDS,
+            state_slots=slots,
+            tail=self._tail,
+            **({} if adapters is None else adapters.geometry()),
         )
-        largest = largest_program(self.spec, self.family, self.backend, cache, limit, self.encodings)
-        states = self.family.trace(self.spec, smallest, cache, self.encodings).by_role(Role.STATE)
-        paged = [state.nbytes for state in states if is_paged(state)]
-        logits = [state.nbytes for state in states if state.name == "logits"]
-        others = [state.nbytes for state in states if not is_paged(state) and state.name != "logits"]
+
+    def slots(self, free: int) -> int:
+        """Of recurrent state, beside the one that is nobody's, for the memory there is; 0 for models without."""
+        slot, settings = self.one.slot_bytes, self._settings
+        if not slot:
+            return 0
+        wanted = settings.state_memory or min(DEFAULT_STATE_MEMORY, free // 4)
+        most = min(
+            SLOTS_OF_A_CONTEXT * settings.sequences, self._backend.limits.max_binding // self.one.largest_slot - 1
+        )
+        return max(min(wanted // slot, most), LEAST_SLOTS) + 1
+
+    def counted(self, cache: Cache, bound: int = 1) -> Needs:
+        model, settings = self._model, self._settings
+        entries = settings.sequences * 4 + 2 * -(-model.spec.context // settings.page_size)
+        sizes = {"sequences": settings.sequences, "sampled": cache.logit_rows, "entries": entries}
+        limit = replace(model.smallest, rows=settings.rows, **sizes)
+        program = model.trace(model.smallest, cache)
+        states, kept = states_of(program), {v.name: v.nbytes for v in program.by_role(Role.STATE)}
+        paged = [kept.pop(value.name) for value in states.paged]
+        logits, others = [kept.pop("logits")], list(kept.values())
         base = self._footprint()
         found = {
-            "weights": self._footprint(weights=self.weights) - base,
+            "weights": self._footprint(weights=self._weights) - base,
             "pages": self._footprint(paged) - base,
             "logits": self._footprint(logits) - base,
             "states": self._footprint(others) - base,
         }
-        total = self._footprint([*paged, *logits, *others], self.weights, largest)
-        memory, page = self.backend.limits.memory, sum(paged) // cache.pages
+        largest = expand(model.trace(limit, cache), self._backend.limits.kinds)
+        total = self._footprint([*paged, *logits, *others], self._weights, largest)
+        memory, page = self._backend.limits.memory, sum(paged) // cache.pages
         most = (memory - total + found["pages"]) // page
-        working = total - sum(found.values())
         return Needs(
-            cache, limit, **found, working=working, memory=memory, page=page, most_pages=max(min(most, bound), 0)
+            cache,
+            limit,
+            **found,
+            slots=sum(value.nbytes for value in states.slotted),
+            slot=self.one.slot_bytes,
+            working=total - sum(found.values()),
+            memory=memory,
+            page=page,
+            most_pages=max(min(most, bound), 0),
         )
 
     def _footprint(
         self, states: Sequence[int] = (), weights: Sequence[Value] = (), largest: Program | None = None
     ) -> int:
-        return self.backend.footprint(states, weights, largest)
-
-
-def largest_program(
-    spec: Spec, family: Family, backend: Backend, cache: Cache, limit: Bucket, encodings: Mapping[str, Encoding]
-) -> Program:
-    """Of a step's Programs, the one that needs the most."""
-    return expand(family.trace(spec, limit, cache, encodings), backend.limits.kinds)
-
-
-def is_paged(state: Value) -> bool:
-    """Whether it is of the KV pool: one entry a page."""
-    return state.name.startswith(("k.", "v.")) or state.name == "key_positions"
+        return self._backend.footprint(states, weights, largest)
 
 
 def _more_room(settings: DeviceSettings, memory: int) -> str:
     """The remedies that can help: a setting that isn't in the way needs no changing."""
-    remedies = []
-    if settings.kv_memory:
-        remedies.append("lower kv_memory")
+    remedies = [f"lower {name}" for name in ("kv_memory", "state_memory") if getattr(settings, name)]
     # A backend keeps a little of what it may have for itself. One that has much less than that has no more.
     if settings.memory and memory >= settings.memory - settings.memory // 8:
         remedies.append("raise memory")

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pie_edge.control.cells import Token
 from pie_edge.errors import InvalidHandle, OutOfPages
+
+if TYPE_CHECKING:
+    from pie_edge.control.recurrence import State
 
 UNMAPPED = 0
 
@@ -46,14 +50,17 @@ class PagePool:
         if count > len(self._free):
             self.reclaim(count - len(self._free))
         if count > len(self._free):
-            raise OutOfPages(
-                f"{who} asked for {count} KV pages of {self.page_size} tokens; {self.free} of {self.total} are free. "
-                "Ask for fewer tokens, drop a context, or raise kv_memory in the configuration"
-            )
+            raise self.refusal(count, who)
         taken = [self._free.pop() for _ in range(count)]
         for page in taken:
             self._counts[page] = 1
         return taken
+
+    def refusal(self, count: int, who: str) -> OutOfPages:
+        return OutOfPages(
+            f"{who} asked for {count} KV pages of {self.page_size} tokens; {self.free} of {self.total} are free. "
+            "Ask for fewer tokens, drop a context, or raise kv_memory in the configuration"
+        )
 
     def hold(self, pages: Iterable[int]) -> None:
         for page in pages:
@@ -169,6 +176,8 @@ class WorkingSet:
     adapter: int = 0
     seed: int | None = None
     """What draws over this context derive from; None is its space's."""
+    state: State | None = None
+    """What it has beside pages, where the model is recurrent."""
 
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size
@@ -231,7 +240,14 @@ def retire(pool: PagePool, context: WorkingSet) -> None:
     """Its owner is done with it: give the pages back now, or when its last pending call ends."""
     context.retired = True
     if context.pending == 0:
-        pool.give_back(context.entries)
+        give_back(pool, context)
+
+
+def give_back(pool: PagePool, context: WorkingSet) -> None:
+    """All that a context holds."""
+    pool.give_back(context.entries)
+    if context.state is not None:
+        context.state.give_back()
 
 
 def begin_use(context: WorkingSet | None, entries: Iterable[Entry]) -> None:
@@ -256,7 +272,7 @@ def end_call(pool: PagePool, context: WorkingSet) -> None:
     """A pending call has ended, well or not."""
     context.pending -= 1
     if context.retired and context.pending == 0:
-        pool.give_back(context.entries)
+        give_back(pool, context)
 
 
 def fork(
@@ -269,7 +285,8 @@ def fork(
     keys, plain = context.keys[: len(copied)] if whole else [], context.plain and whole
     seed = context.seed if seed is None else seed
     indexed = min(context.indexed, len(keys))
-    return WorkingSet(copied, history, keys, indexed, plain, adapter=context.adapter, seed=seed)
+    state = None if context.state is None else context.state.share(len(copied) * pool.page_size)
+    return WorkingSet(copied, history, keys, indexed, plain, adapter=context.adapter, seed=seed, state=state)
 
 
 def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None:
@@ -287,4 +304,6 @@ def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None
     del context.keys[first:]
     context.indexed = min(context.indexed, first)
     context.plain = context.plain and not any(entry.written for entry in context.entries[first + count :])
+    if context.state is not None:
+        context.state.truncate(first * pool.page_size)
     del context.entries[first : first + count]

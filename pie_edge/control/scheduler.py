@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from pie_edge.control.pages import Entry, WorkingSet
 from pie_edge.control.queue import Work
+from pie_edge.control.recurrence import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Slice:
     last: bool
     table: tuple[Entry, ...]
     fresh: Mapping[int, int]
+    span: Span | None = None
+    """What recurrent state they run on, once that is claimed, where the model has such."""
 
     @property
     def writes(self) -> list[tuple[Entry, int]]:

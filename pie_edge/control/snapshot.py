@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pie_edge.control.cells import known
 from pie_edge.control.pages import Entry, PagePool, WorkingSet, span_bits
 from pie_edge.control.queue import Placement, Work
+from pie_edge.control.recurrence import State
 from pie_edge.control.space import Request, Space
 from pie_edge.errors import InvalidHandle
 
@@ -26,11 +27,24 @@ class Content:
     pages: tuple[bytes, ...]
     hidden: tuple[int, ...]
     history: tuple[int, ...]
+    state: Recurrent | None = None
+    """What there is beside pages, where the model has it and a token was forwarded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recurrent:
+    """A context's recurrent state: the head's, after ``end`` tokens, and the folded one's after ``base``, empty if that is 0. How
+    many of the tokens count is the content's ``length``."""
+
+    end: int
+    base: int
+    head: bytes
+    folded: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """A part of a page's bytes: its share of a state of ``shape``, whose first axis is the pages.
+    """A part of a page's bytes: its share of a state of ``shape``, whose first axis is the pages; or of a slot's.
 
     ``dtype`` is f16, f32 or u32.
     """
@@ -58,6 +72,9 @@ class Cache(Protocol):
     @property
     def contents(self) -> PageContents: ...
 
+    @property
+    def slot_contents(self) -> PageContents | None: ...
+
     def enqueue(self, space: Space, request: Request) -> Work: ...
 
     def changed(self, context: WorkingSet) -> None: ...
@@ -73,7 +90,7 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
         )
     entries = tuple(context.entries[: -(-length // size)])
     wanted = [span_bits(index, 0, length, size) for index in range(len(entries))]
-    read: list[tuple[asyncio.Task[list[bytes]], tuple[int, ...], tuple[int, ...]]] = []
+    read: list[Callable[[], Awaitable[Content]]] = []
 
     async def start() -> None:
         for index, (entry, bits) in enumerate(zip(entries, wanted, strict=True)):
@@ -85,17 +102,38 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
         complete = context.plain and not context.adapter and len(context.history) >= length
         history = known(context.history[:length]) if complete else None
         hidden = tuple(entry.hidden & bits for entry, bits in zip(entries, wanted, strict=True))
-        read.append((cache.contents.read(entries), hidden, tuple(history or ())))
+        if context.state is not None and length:
+            context.state.check(length, space.name, "saves a context up to token")
+        pages, state = cache.contents.read(entries), _read_state(cache, context.state if length else None)
+
+        async def gather() -> Content:
+            return Content(length, tuple(await pages), hidden, tuple(history or ()), await state())
+
+        read.append(gather)
 
     placement = Placement(entries, (), ())
     turn = cache.enqueue(space, Request(id(context), (), (), placement, context, None, (), action=start)).future
 
     async def finish() -> Content:
         await turn
-        pages, hidden, history = read[0]
-        return Content(length, tuple(await pages), hidden, history)
+        return await read[0]()
 
     return finish()
+
+
+def _read_state(cache: Cache, state: State | None) -> Callable[[], Awaitable[Recurrent | None]]:
+    """Start reading it, as it is after the steps so far."""
+    contents = cache.slot_contents
+    slots = None if state is None or contents is None else contents.read([e for e in state.entries if e.written])
+    end, base = (0, 0) if state is None else (state.end, state.base)
+
+    async def read() -> Recurrent | None:
+        if slots is None:
+            return None
+        head, *folded = await slots
+        return Recurrent(end, base, head, folded[0] if folded else b"")
+
+    return read
 
 
 def load(cache: Cache, space: Space, working_set: int, content: Content) -> None:
@@ -115,5 +153,13 @@ def load(cache: Cache, space: Space, working_set: int, content: Content) -> None
         entry = context.entries[index]
         cache.contents.put(entry, page)
         entry.written, entry.hidden = span_bits(index, 0, content.length, size), hidden
+    if content.state is not None and context.state is not None and cache.slot_contents is not None:
+        state, saved = context.state, content.state
+        state.give_back()
+        for entry, kept in zip(state.entries, (saved.head, saved.folded), strict=True):
+            if kept:
+                cache.slot_contents.put(entry, kept)
+                entry.written = 1
+        state.end, state.base, state.length, state.lost = saved.end, saved.base, content.length, False
     context.history, context.keys = list(content.history), []
     context.plain = len(content.history) == content.length and not any(content.hidden)

@@ -13,6 +13,7 @@ from pie_edge.control.channels import Channels
 from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.queue import ForwardCall, HostTensor, Placement, Work
+from pie_edge.control.recurrence import State, StatePool, refuse_trick
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
 from pie_edge.program.node_types import TensorType
 
@@ -33,6 +34,9 @@ class Usage:
     parked_pages: int = 0
     """Pages of it that went to host memory while it waited."""
     restored_pages: int = 0
+    parked_states: int = 0
+    """Slots of recurrent state of it that did."""
+    restored_states: int = 0
     predicted: int = 0
     """Passes that run-ahead had prepared when they were asked for."""
     mispredicted: int = 0
@@ -73,6 +77,8 @@ class Submitter(Protocol):
     """The engine, as a space needs it."""
 
     pool: PagePool
+    slots: StatePool | None
+    """Of recurrent state, where the model has such."""
     context_limit: int
     vocabulary: int
     adapters: tuple[str, ...]
@@ -131,7 +137,8 @@ class Space:
         if tokens < 0:
             raise InvalidHandle(f"{self.name} asked for a working set of {tokens} tokens; ask for 0 or more")
         self.check_context(tokens)
-        context = WorkingSet(seed=seed)
+        slots = self.engine.slots
+        context = WorkingSet(seed=seed, state=None if slots is None else State(slots))
         self._grow(context, -(-tokens // self.engine.pool.page_size))
         return self.add(context)
 
@@ -160,10 +167,14 @@ class Space:
             raise InvalidHandle(
                 f"{self.name} asked for pages {first_page}…{first_page + count} of a working set of {len(context.entries)}"
             )
+        if first_page:
+            refuse_trick(context.state, self.name, f"cuts a context's pages from {first_page} on out of it")
         return self.add(pages.fork(self.engine.pool, context, first_page, count, seed))
 
     def discard(self, working_set: int, first_page: int, count: int) -> None:
         context = self.find(working_set)
+        if any(entry.written for entry in context.entries[max(first_page, 0) + max(count, 0) :]):
+            refuse_trick(context.state, self.name, f"discards pages {first_page}…{first_page + count} before others")
         self.engine.changed(context)
         pages.discard(self.engine.pool, context, first_page, count)
 
@@ -196,7 +207,7 @@ class Space:
         """End it; who has a copy keeps it. Whether there was anything."""
         found = self.engine.shared.pop(key, None)
         if found is not None:
-            self.engine.pool.give_back(found.entries)
+            pages.give_back(self.engine.pool, found)
         return found is not None
 
     def hide(self, working_set: int, start: int, hidden: tuple[bool, ...]) -> None:
@@ -206,6 +217,7 @@ class Space:
             raise InvalidHandle(
                 f"{self.name} masks tokens {start}…{start + len(hidden)}; its working set has room for {context.capacity(size)}"
             )
+        refuse_trick(context.state, self.name, "masks tokens")
         for place, hide in enumerate(hidden, start):
             entry, bit = context.entries[place // size], 1 << place % size
             entry.hidden = entry.hidden | bit if hide else entry.hidden & ~bit
@@ -355,6 +367,8 @@ class Space:
                     f"{self.name} gave {len(call.positions)} positions for {count} tokens; give one for each"
                 )
             self.check_positions(call.positions)
+        if call.mask is not None:
+            refuse_trick(context.state, self.name, "gave masks for a pass")
         if call.mask is not None and len(call.mask) != count:
             raise InvalidHandle(f"{self.name} gave masks for {len(call.mask)} of {count} tokens; give one for each")
 

@@ -58,11 +58,6 @@ class Spec:
         """Of all layers, keys and values."""
         return 2 * self.attention_layers * self.kv_heads * self.head_dim * dtype.nbytes
 
-    @property
-    def state_bytes(self) -> int:
-        """Of what a context keeps beside keys and values, whatever its length: recurrent state, for families that have it."""
-        return 0
-
 
 @dataclass(frozen=True, slots=True)
 class WeightSpec:

@@ -250,17 +250,18 @@ def store(t: Trace, x: Value, state: Value) -> None:
 
 
 def copy_program(states: Sequence[Value], capacity: int, *, slots: bool) -> Program:
-    """A small Program that duplicates up to ``capacity`` pages, or tokens, in every paged state; its inputs come by name."""
+    """A small Program that duplicates up to ``capacity`` pages of every state, or tokens of the paged ones among them, which are
+    called slots there; its inputs come by name."""
     t = Trace(f"copy-{'slots' if slots else 'pages'}-{capacity}")
     counts = t.declare(Value("counts", Role.INPUT, DType.U32, (1,)))
     sources = t.declare(Value("sources", Role.INPUT, DType.U32, (capacity,)))
     targets = t.declare(Value("targets", Role.INPUT, DType.U32, (capacity,)))
-    page_size = next(state.shape[1] for state in states if len(state.shape) == 2)
     for state in states:
         given = (counts, sources, targets)
         if slots:
             # Slots are the last axis but one in K and V, and the last one of the positions.
             axis = {5: 3, 4: 2, 2: 1}[len(state.shape)]
+            page_size = state.shape[axis]
             t.op("copy_slots", given, (t.declare(state),), axis=axis, page_size=page_size)
         else:
             t.op("copy_pages", given, (t.declare(state),))

@@ -501,7 +501,7 @@ def poison(engine: Engine, space: Space) -> None:
     device = engine._device
     for entry in context.entries:
         if entry.page is not None:
-            device.load(entry.page, b"\xff" * sum(size for _, size in device._paged))
+            device.pages.load(entry.page, b"\xff" * device.pages.nbytes)
 
 
 @pytest.mark.parametrize("depth", [0, 1])

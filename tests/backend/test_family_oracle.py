@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import DeviceSettings
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall
 from pie_edge.program.encodings import Dense, DType
 from tests.support import family_oracle

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import DeviceSettings, Needs, needs_of
+from pie_edge.control.needs import Needs, needs_of
+from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.errors import ConfigError, OutOfMemory
 from pie_edge.model import llama
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
@@ -61,7 +62,7 @@ def tiny_weights(reads: list[str]) -> dict[str, tuple[Encoding, Any]]:
 
 
 def needs(backend: Any, settings: DeviceSettings = SETTINGS) -> Needs:
-    return needs_of(SPEC, llama, backend, settings, {name: e for name, (e, _) in tiny_weights([]).items()})
+    return needs_of(Model(SPEC, llama, {name: e for name, (e, _) in tiny_weights([]).items()}), backend, settings)
 
 
 async def tightest(name: str) -> int:
@@ -117,7 +118,7 @@ def test_loading_takes_what_was_counted(name: str, max_binding: int) -> None:
             w.name: (encodings[w.name], random_weight(rng, w.shape, encodings[w.name])) for w in llama.weights(WIDE)
         }
         settings = replace(SETTINGS, logits_memory=1 << 20)
-        found = needs_of(WIDE, llama, backend, settings, encodings)
+        found = needs_of(Model(WIDE, llama, encodings), backend, settings)
         before = backend.footprint((), (), None)
         engine = await Engine.open(replace(FACTS, vocabulary=WIDE.vocabulary), WIDE, llama, weights, backend, settings)
         taken = backend.footprint((), (), None) - before

@@ -20,7 +20,7 @@ pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import DeviceSettings
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall
 from pie_edge.model import registry
 from pie_edge.program.encodings import Dense, DType

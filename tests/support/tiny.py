@@ -11,8 +11,8 @@ import numpy as np
 
 from pie_edge.backend import Backend
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import DeviceSettings
 from pie_edge.control.parking import Spill
+from pie_edge.control.plan import DeviceSettings
 from pie_edge.model import llama
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.llama import LlamaSpec
