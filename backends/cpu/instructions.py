@@ -18,6 +18,8 @@ KERNELS = (
         "linear_affine",
     ),
     *("linear_dense", "embed", "gather_rows", "store", "copy_pages", "copy_slots", "repack", "adapter_linear"),
+    *("clamped_glu", "route", "sort_by_expert", "prepare_experts"),
+    *("expert_linear_affine", "expert_linear_dense", "combine_experts"),
 )
 """By number, the order of ``kernels/kernels.c``."""
 

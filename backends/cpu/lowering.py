@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pie_edge.backends.cpu import lower_experts
 from pie_edge.backends.cpu.instructions import Argument, Instruction, Ref
 from pie_edge.backends.cpu.lower_attention import attention, attention_mass, check_width
+from pie_edge.backends.cpu.lower_linear import TILE, VECTOR_ROWS, matrix_format, prepared_row, product_scratch
 from pie_edge.backends.cpu.weights import Weight
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType
@@ -19,8 +21,6 @@ from pie_edge.program.step import HEADER_WORDS
 
 CONSTANTS = "#constants"
 ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu")
-TILE, VECTOR_ROWS = 4, 2
-"""As in ``kernels/prepared.h``."""
 
 
 @dataclass
@@ -34,6 +34,8 @@ class Lowering:
     aliases: dict[str, str] = field(default_factory=dict)
     """A temporary that lies where a state lies."""
     constants: bytearray = field(default_factory=bytearray)
+    sorted_rows: dict[tuple[str, str, int], str] = field(default_factory=dict)
+    """What ``lower_experts`` prepared: by the rows, their order, and the group."""
     _counts: dict[str, Ref] = field(default_factory=dict)
     _prepared: dict[tuple[str, int], str] = field(default_factory=dict)
     _angles: dict[tuple[Any, ...], str] = field(default_factory=dict)
@@ -70,9 +72,8 @@ class Lowering:
         key = (x, group)
         if key not in self._prepared:
             capacity, columns = self.value(x).shape
-            header = 3 * 16 * columns // group if group else 0
-            a_row, a_tile = header + columns * 16, header + columns * 16
-            nbytes = max(min(capacity, VECTOR_ROWS) * a_row, -(-capacity // TILE) * a_tile)
+            slots = max(min(capacity, VECTOR_ROWS), -(-capacity // TILE))
+            nbytes = slots * prepared_row(columns, group)
             name = self.temporary(f"#prepared{len(self._prepared)}", nbytes)
             kernel = "prepare_affine" if group else "prepare_dense"
             arguments = (Ref(x), Ref(name), self.rows(x), columns, group)
@@ -147,7 +148,7 @@ def _check_types(program: Program) -> None:
 def _embed(low: Lowering, op: Op) -> None:
     table, token_src, tokens = op.inputs
     weight = low.weights[table]
-    form = _matrix_format(low, table)
+    form = matrix_format(low, table)
     arguments = (Ref(table), Ref(token_src), Ref(tokens), Ref(op.outputs[0]), low.rows(token_src))
     sizes = (weight.value.shape[1], weight.value.shape[0], low.value(tokens).size)
     low.emit("embed", (*arguments, *sizes, form.number, form.zero, op.number("scale")), op, token_src)
@@ -184,14 +185,14 @@ def _layer_norm(low: Lowering, op: Op) -> None:
 
 def _linear(low: Lowering, op: Op) -> None:
     x, weight = op.inputs[:2]
-    form = _matrix_format(low, weight)
+    form = matrix_format(low, weight)
     outputs, columns = low.value(weight).shape
     prepared = low.prepared(x, form.group if form.affine else 0)
     bias: Argument = Ref(op.inputs[2]) if len(op.inputs) > 2 else 0
     y = op.outputs[0]
     low.rows(x)
-    arguments = (Ref(weight), Ref(prepared), bias, Ref(y), low.rows(x), outputs, columns, form.number, form.zero)
-    scratch = columns * 16 + columns // form.group * 64 if form.affine else columns * 32
+    arguments = (Ref(weight), Ref(prepared), bias, Ref(y), low.rows(x), outputs, columns, form.number, form.zero, 0)
+    scratch = product_scratch(form, columns)
     kernel = "linear_affine" if form.affine else "linear_dense"
     low.emit(kernel, arguments, Op(op.kind, (prepared, *op.inputs[1:]), op.outputs), x, scratch)
 
@@ -229,8 +230,9 @@ def _elementwise(low: Lowering, op: Op) -> None:
     x, y = op.inputs[0], op.inputs[-1]
     given = dict(op.attributes)
     activation = ACTIVATIONS.index(str(given["act"])) if "act" in given else 0
-    number = float(given.get("cap", given.get("factor", 0.0)))
-    arguments = (Ref(x), Ref(y), Ref(op.outputs[0]), low.rows(x), low.value(x).shape[1], activation, number)
+    number = float(given.get("cap", given.get("factor", given.get("limit", 0.0))))
+    sizes = (low.value(x).shape[1], activation, number, float(given.get("slope", 0.0)))
+    arguments = (Ref(x), Ref(y), Ref(op.outputs[0]), low.rows(x), *sizes)
     low.emit(op.kind, arguments, op, x)
 
 
@@ -261,13 +263,6 @@ def _copy_slots(low: Lowering, op: Op) -> None:
     low.emit("copy_slots", (counts, sources, targets, Ref(state.name), *sizes), op, None, scratch)
 
 
-def _matrix_format(low: Lowering, name: str) -> Any:
-    form = low.weights[name].format
-    if form is None:
-        raise Unsupported(f"{low.value(name)} is used as a matrix, but is a vector")
-    return form
-
-
 _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "embed": _embed,
     "rms_norm": _norm,
@@ -279,6 +274,11 @@ _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "kv_append": _kv_append,
     "attention": attention,
     "attention_mass": attention_mass,
+    "route": lower_experts.route,
+    "sort_by_expert": lower_experts.sort_by_expert,
+    "expert_linear": lower_experts.expert_linear,
+    "combine_experts": lower_experts.combine_experts,
+    "clamped_glu": _elementwise,
     "activation": _elementwise,
     "glu": _elementwise,
     "add": _elementwise,

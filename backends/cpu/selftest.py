@@ -24,6 +24,7 @@ from pie_edge.backends.cpu.memory import LinearMemory
 from pie_edge.backends.cpu.weights import Loader, allocate
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
+from pie_edge.program import trace_experts as mixture
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
 from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
@@ -154,11 +155,25 @@ def examination() -> Examination:
         weight = rec.weight(f"w{number}", (9, _WIDTH), encoding)
         ops.linear(t, y, weight)
         ops.linear(t, sampled, weight, rec.weight("bias", (9,)))
+    _mix(rec, ops.embed(t, rec.weight("router", (_VOCABULARY, 3)), step["token_src"], tokens), y)
     ops.store(t, sampled, rec.state("kept", np.zeros((2, _WIDTH), np.float32)))
     program = observe(t.build(), _BUCKET)
     outputs = {v.name: replace(v, role=Role.OUTPUT) for v in program.by_role(Role.TEMP)}
     program = replace(program, values={**program.values, **outputs})
     return Examination(program, rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+
+
+def _mix(rec: _Recorder, logits: Value, y: Value) -> None:
+    """Experts that many rows choose, and others that one or two do. The logits are exact, so that nobody else is chosen."""
+    t, count = rec.trace, logits.shape[1]
+    routing = mixture.route(t, logits, chosen=2, normalised=True)
+    gate, up = (
+        mixture.expert_linear(t, y, routing, rec.weight(f"mixed{i}", (count * _WIDTH, _WIDTH), _FORMATS[i]))
+        for i in (0, 3)
+    )
+    inner, shift = mixture.clamped_glu(t, gate, up, slope=1.702, limit=7.0), rec.weight("shifts", (count * _WIDTH,))
+    down = rec.weight("mixed", (count * _WIDTH, _WIDTH), _FORMATS[-1])
+    mixture.combine_experts(t, mixture.expert_linear(t, inner, routing, down, shift), routing)
 
 
 def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:

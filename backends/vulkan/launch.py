@@ -86,7 +86,7 @@ class Binding:
 @dataclass(frozen=True, slots=True)
 class Count:
     """A grid's extent that is only known when a step runs: of the ``most`` from ``first`` that the count reaches,
-    ``times · ⌈those / divisor⌉``.
+    ``times · ⌈those / divisor⌉``, and ``more`` unless that is none.
 
     ``name`` is one of the step's true counts: ``rows``, ``sequences``, ``sampled``, ``entries``, or ``longest``, the most
     page entries of a sequence; for a Program whose inputs come by name, ``passes``, the first word of its input ``counts``.
@@ -97,10 +97,11 @@ class Count:
     times: int = 1
     first: int = 0
     most: int = 1 << 32
+    more: int = 0
 
     def value(self, counts: Mapping[str, int]) -> int:
         counted = min(max(counts[self.name] - self.first, 0), self.most)
-        return -(-counted // self.divisor) * self.times
+        return -(-counted // self.divisor) * self.times + (self.more if counted else 0)
 
 
 Extent = int | Count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pie_edge.backends.vulkan import lower_attention, lower_linear
+from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear
 from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering, StepShape
 from pie_edge.backends.vulkan.rope import frequencies
@@ -169,6 +169,12 @@ def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
     return [_by_row(c, op.kind, op.inputs[0], op.outputs[0], (), bindings)]
 
 
+def _combine_experts(c: Lowering, op: Op) -> list[Launch]:
+    x, weights = op.inputs
+    bindings = (c.read(x), c.read(weights), c.write(op.outputs[0]))
+    return [_by_row(c, op.kind, op.outputs[0], weights, (c.width(weights),), bindings)]
+
+
 def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
     state = c.program.values[op.outputs[0]]
     page = state.nbytes // state.shape[0]
@@ -228,6 +234,11 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "kv_append": _kv_append,
     "attention": lower_attention.attention,
     "attention_mass": lower_attention.attention_mass,
+    "route": lower_experts.route,
+    "sort_by_expert": lower_experts.sort_by_expert,
+    "expert_linear": lower_experts.expert_linear,
+    "combine_experts": _combine_experts,
+    "clamped_glu": _elementwise("slope", "limit"),
     "glu": _elementwise("act"),
     "activation": _elementwise("act"),
     "add": _elementwise(),

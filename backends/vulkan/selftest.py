@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
+from pie_edge.program import trace_experts as mixture
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
 from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
@@ -168,10 +169,26 @@ def examination(halves: bool) -> Examination:
     up = rec.state("lora_b", wave(2 * _WIDTH * 8, 6).reshape(2, _WIDTH, 8))
     inner = rec.show(ops.adapter_linear(t, y, down, step["adapters"]))
     rec.show(ops.adapter_linear(t, inner, up, step["adapters"], y))
+    for number, encoding in enumerate((*_FORMATS, *_SCALES)):
+        table = rec.weight(f"router{number}", (_VOCABULARY, 4 if number % 2 else 40))
+        _mix(rec, ops.embed(t, table, step["token_src"], tokens), ops.scale(t, y, factor=0.05), number, encoding)
     kept = rec.state("kept", np.zeros((5, _WIDTH), np.float32))
     ops.store(t, residual, kept)
     rec.show(ops.gather_rows(t, kept, step["sample_rows"]))
     return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+
+
+def _mix(rec: _Recorder, logits: Value, y: Value, number: int, encoding: Encoding) -> None:
+    """Two of a few experts, of which a workgroup takes several rows, or of many. The logits are exact, so that nobody else
+    is chosen."""
+    t, count = rec.trace, logits.shape[1]
+    routing = mixture.route(t, logits, chosen=2, normalised=number > 1)
+    rec.show(routing.weights)
+    up, down = (rec.weight(f"mixed{number}{side}", (count * _WIDTH, _WIDTH), encoding) for side in "ud")
+    inner = rec.show(mixture.expert_linear(t, y, routing, up))
+    inner = rec.show(mixture.clamped_glu(t, inner, inner, slope=1.702, limit=7.0))
+    shifts = rec.weight(f"shifts{number}", (count * _WIDTH,))
+    rec.show(mixture.combine_experts(t, rec.show(mixture.expert_linear(t, inner, routing, down, shifts)), routing))
 
 
 def _observed(program: Program, bucket: Bucket) -> Program:

@@ -235,6 +235,37 @@ _TABLE = (
         "state [slots,value_heads,key_dim,v])",
         slotted=True,
     ),
+    Kind(
+        "route",
+        ("logits",),
+        ("chosen", "normalised", "scale"),
+        "the `chosen` experts of the largest logits of each row, in falling order, of equal ones the lower first, and what each "
+        "weighs: its share of the softmax over all of them, or with `normalised` over the chosen, times `scale`: outputs "
+        "(experts [T,K] of u32, weights [T,K])",
+    ),
+    Kind(
+        "sort_by_expert",
+        ("experts",),
+        ("experts",),
+        "the places t·K + j of experts[T,K] by their expert, those of one in rising order, and where each expert's begin: "
+        "outputs (order [T,K] of u32, starts [experts+1] of u32)",
+    ),
+    Kind(
+        "expert_linear",
+        ("x", "experts", "order", "starts", "weight"),
+        (),
+        "y[T,K·rows]: of each row t and its j-th expert e, the j-th part of y[t] = x' · weight[e]ᵀ (+ bias[e]), weight being "
+        "[E·rows,columns], one expert's below another's. x' is x[t], or its j-th part where x is [T,K·columns]. order and "
+        "starts are sort_by_expert's of experts",
+        optional=("bias",),
+    ),
+    Kind("combine_experts", ("x", "weights"), (), "y[t] = Σ_j weights[t,j] · the j-th of the K equal parts of x[t]"),
+    Kind(
+        "clamped_glu",
+        ("gate", "up"),
+        ("slope", "limit"),
+        "g · sigmoid(slope · g) · (u + 1), g being gate but limit at most, and u up within ±limit",
+    ),
     Kind("glu", ("gate", "up"), ("act",), "act(gate) · up; act is silu, gelu_tanh, gelu, relu or sigmoid"),
     Kind("activation", ("x",), ("act",), "act(x), as in glu"),
     Kind("add", ("x", "y"), (), "x + y"),

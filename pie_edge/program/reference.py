@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pie_edge.program import reference_experts as mixture
 from pie_edge.program import reference_recurrent as recurrent
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op, Program, Role
@@ -312,6 +313,11 @@ _MEANING: Mapping[str, Callable[..., tuple[Array, ...]]] = {
     "short_conv": _short_conv,
     "tail_append": recurrent.tail_append,
     "gated_delta": recurrent.gated_delta,
+    "route": mixture.route,
+    "sort_by_expert": mixture.sort_by_expert,
+    "expert_linear": mixture.expert_linear,
+    "combine_experts": mixture.combine_experts,
+    "clamped_glu": mixture.clamped_glu,
     "glu": _glu,
     "activation": _activation,
     "add": _add,

@@ -1,17 +1,7 @@
 // What the kernels of `linear` are bound to and told: the same for the one that multiplies in registers (linear.comp) and the
 // one that shares tiles (linear_tile.comp).
 
-#if TEXELS
-// A software device loads words lane by lane and texels whole.
-layout(set = 0, binding = 0) uniform usamplerBuffer codes;
-layout(set = 0, binding = 1) uniform usamplerBuffer scales;
-layout(set = 0, binding = 2) uniform samplerBuffer x;
-#define SCALE_WORD(i) texelFetch(scales, int(i)).x
-#else
-layout(set = 0, binding = 0) readonly buffer Codes { uvec4 codes[]; };
-layout(set = 0, binding = 1) readonly buffer Scales { uint scales[]; };
-layout(set = 0, binding = 2) readonly buffer X { vec4 x[]; };
-#endif
+#include "operands.glsl"
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4) writeonly buffer Y0 { float y0[]; };
 layout(set = 0, binding = 5) writeonly buffer Y1 { float y1[]; };
@@ -38,7 +28,6 @@ layout(push_constant) uniform Push {
 };
 const uint NO_COUNTER = 0xFFFFFFFFu;
 
-#include "weights.glsl"
 #include "activations.glsl"
 
 // Which matrix a workgroup has a part of. A gate and what it lets through go together.
@@ -53,24 +42,6 @@ uint workgroups_before(uint which) {
 // Rows of y that are true, of those that are bound.
 uint true_rows() {
     return counter == NO_COUNTER ? room : min(room, max(step[counter], first) - first);
-}
-
-uvec4 codes_at(uint i) {
-#if TEXELS
-    return texelFetch(codes, int(i));
-#else
-    return codes[i];
-#endif
-}
-
-vec4 x_at(uint token, uint four) {
-    // Columns past the matrix weigh nothing, but what lies there may be infinite.
-    if (RAGGED && four >= COLUMNS / 4u) return vec4(0.0);
-#if TEXELS
-    return texelFetch(x, int(token * (COLUMNS / 4u) + four));
-#else
-    return x[token * (COLUMNS / 4u) + four];
-#endif
 }
 
 void write(uint which, uint token, uint row, float value) {

@@ -187,12 +187,12 @@ def _linear(rows: int, bucket: int, outputs: int, columns: int, encoding: Encodi
         weight = case.weight("w", (outputs, columns), encoding)
         extra = case.weight("b", (outputs,), F32) if bias else None
         case.results = (ops.linear(case.trace, x, weight, extra),)
-        case.bound = _linear_bound(case.states["x"][:rows], case.sources["w"])
+        case.bound = linear_bound(case.states["x"][:rows], case.sources["w"])
 
     return make
 
 
-def _linear_bound(x: Array, weight: ArraySource) -> Array:
+def linear_bound(x: Array, weight: ArraySource) -> Array:
     """What a sum may lose in float32; and beside affine weights x may be rounded to 16 bits, by groups of 32 at most."""
     size = np.abs(x.astype(np.float64))
     magnitudes = np.abs(weight.dense().astype(np.float64)).T

@@ -22,7 +22,7 @@ from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.trace import Trace
-from tests.backend import cases
+from tests.backend import cases, vulkan_cases
 from tests.backend.device import assert_close, fetch, put, run_case
 from tests.support.vulkan import OUT_OF_MEMORY, lose_device
 
@@ -238,13 +238,17 @@ def test_keys_and_values_are_halves_unless_the_exact_mode_is_asked_for() -> None
     run(test)
 
 
-@pytest.mark.parametrize("name", ["linear of a vocabulary", "linear of a dense vocabulary"])
+LARGE = ["linear of a vocabulary", "linear of a dense vocabulary"]
+LARGE += [f"expert_linear of large matrices {rows} rows" for rows in (1, 9)]
+
+
+@pytest.mark.parametrize("name", LARGE)
 def test_weights_beyond_the_binding_limit_are_split_and_give_the_same(name: str) -> None:
     most = 1 << 20
 
     async def test() -> None:
         async with opened(max_binding=most) as backend:
-            case = cases.build(name)
+            case = vulkan_cases.build(name)
             (value,) = case.program.by_role(Role.WEIGHT)
             loaded = await backend.load(value, case.sources[value.name])
             assert isinstance(loaded.weight, Matrix)

@@ -24,7 +24,7 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.observe import MASSES
 from pie_edge.program.ops import Value
 from pie_edge.program.trace import Trace
-from tests.backend import cases, mass_cases
+from tests.backend import cases, expert_cases, mass_cases
 from tests.backend.cases import Case
 from tests.backend.device import assert_close, run_case
 from tests.backend.mass_cases import MassCase
@@ -64,6 +64,8 @@ _HALVES = tuple(name for name in mass_cases.NAMES if name != "attention width 20
 NAMES: tuple[str, ...] = (
     *cases.ALL,
     *cases.ODD,
+    *expert_cases.ALL,
+    *expert_cases.ODD,
     *(HALVES + name for name in _HALVES),
     *(OBSERVED + name for name in mass_cases.NAMES),
     *(HALVES + OBSERVED + name for name in _HALVES),
@@ -97,6 +99,14 @@ AWKWARD = (
     "gelu_tanh 1536 1 rows",
     "softcap 13 7 rows",
     "gather_rows",
+    "route 8 of 128 11 rows",
+    "expert_linear, one row",
+    "expert_linear, experts without rows",
+    "expert_linear, some of seven",
+    "expert_linear affine6g16-f32-z32, a prefill",
+    "expert_linear bf16, rows past the true ones",
+    "a mixture of experts",
+    "clamped_glu 13",
     "store of a linear",
     "attention batch",
     "attention holes",
@@ -123,7 +133,7 @@ def build(name: str) -> Case:
     observed, plain = plain.startswith(OBSERVED), plain.removeprefix(OBSERVED)
     kind = (HalvesMassCase if halves else MassCase) if observed else (HalvesCase if halves else Case)
     case = kind(Trace(name), np.random.default_rng(sum(plain.encode())))
-    (cases.ALL | cases.ODD)[plain](case)
+    (cases.ALL | cases.ODD | expert_cases.ALL | expert_cases.ODD)[plain](case)
     if isinstance(case, MassCase):
         case.add_layer()
     if halves:

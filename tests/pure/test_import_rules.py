@@ -58,7 +58,10 @@ NATIVE_MODULES = {
 # The oracles are plain NumPy, and only native code imports them.
 ORACLES = {
     f"pie_edge.program.{name}"
-    for name in ("reference", "reference_recurrent", "node_reference", "node_reference_random", "node_reference_rows")
+    for name in (
+        *("reference", "reference_recurrent", "reference_experts"),
+        *("node_reference", "node_reference_random", "node_reference_rows"),
+    )
 }
 STANDARD_LIBRARY_ONLY = BROWSER_LAYERS | {"config", "config_values", "backend_choice", "paths", "resources", "client"}
 

@@ -25,8 +25,6 @@ struct attention {
   };
 };
 
-INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
-
 /* The sum of a head's weights relative to its largest score, and with its sink; `largest` becomes that of both. */
 INLINE float with_sink(const struct attention *a, u32 head, float *largest, float total) {
   if (!a->sinks) return total;

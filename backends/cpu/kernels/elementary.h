@@ -27,6 +27,8 @@ INLINE vec exp4(vec x) {
   return wasm_f32x4_mul(wasm_f32x4_mul(p, power_of_two(half)), power_of_two(wasm_i32x4_sub(whole, half)));
 }
 
+INLINE float exp_of(float x) { return wasm_f32x4_extract_lane(exp4(wasm_f32x4_splat(x)), 0); }
+
 /* For −80 ≤ x ≤ 0. */
 INLINE vec exp4_of_negative(vec x) {
   vec n, p = exp_rest(x, &n);

@@ -1,4 +1,4 @@
-/* add, scale, softcap, activation, and glu: one value of the result from one value of each operand. */
+/* add, scale, softcap, activation, glu, and clamped_glu: one value of the result from one value of each operand. */
 #include "elementary.h"
 #include "crew.h"
 
@@ -11,7 +11,8 @@ struct elementwise {
   const u32 *rows;
   u32 width;
   u32 activation;
-  float cap; /* of softcap; the factor of scale */
+  float cap;   /* of softcap; the factor of scale; the limit of clamped_glu */
+  float slope; /* of clamped_glu */
 };
 
 INLINE vec silu(vec x) {
@@ -60,6 +61,13 @@ INLINE vec softcap_value(const struct elementwise *a, vec x, vec y, enum activat
   return wasm_f32x4_mul(cap, tanh4(wasm_f32x4_div(x, cap)));
 }
 
+INLINE vec clamped_glu_value(const struct elementwise *a, vec x, vec y, enum activation unused) {
+  vec limit = wasm_f32x4_splat(a->cap), one = wasm_f32x4_const_splat(1.0f);
+  vec gate = wasm_f32x4_min(x, limit), up = wasm_f32x4_max(wasm_f32x4_min(y, limit), wasm_f32x4_neg(limit));
+  vec grown = exp4(wasm_f32x4_mul(gate, wasm_f32x4_splat(-a->slope)));
+  return wasm_f32x4_mul(wasm_f32x4_div(gate, wasm_f32x4_add(one, grown)), wasm_f32x4_add(up, one));
+}
+
 typedef vec value_of(const struct elementwise *, vec, vec, enum activation);
 
 /* The matrix is taken as one long row. Its last values go through a padded copy. */
@@ -83,6 +91,8 @@ INLINE void over_all(struct instruction *in, value_of *value, enum activation ac
 void add(struct instruction *in, struct worker *me) { over_all(in, add_value, SILU); }
 
 void scale(struct instruction *in, struct worker *me) { over_all(in, scale_value, SILU); }
+
+void clamped_glu(struct instruction *in, struct worker *me) { over_all(in, clamped_glu_value, SILU); }
 
 void softcap(struct instruction *in, struct worker *me) { over_all(in, softcap_value, SILU); }
 

@@ -11,12 +11,13 @@ struct linear {
   const u32 *rows;
   u32 outputs, columns;
   u32 format, zero;
+  const u32 *places; /* the row of y for each row of x, or null where they are the same */
 };
 
 /* Store the results of one row of x and one strip, which the matrix may end inside. */
 INLINE void store_strip(const struct linear *a, u32 row, u32 strip, vec low, vec high) {
   u32 first = strip * STRIP, there = min_u32(STRIP, a->outputs - first);
-  float *y = a->y + row * a->outputs + first, part[STRIP];
+  float *y = a->y + (a->places ? a->places[row] : row) * a->outputs + first, part[STRIP];
   float *out = there == STRIP ? y : part;
   if (a->bias) {
     float bias[STRIP] = {0};

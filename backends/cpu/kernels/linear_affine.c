@@ -2,7 +2,7 @@
  *
  * A group's codes give an exact integer sum; then y += (scale_w · scale_x) · sum and y += minimum · (scale_x · Σq). Both
  * forms do these float operations in the same order, so a row's result doesn't depend on how many rows came with it. */
-#include "linear.h"
+#include "experts.h"
 
 #define NIBBLES wasm_i16x8_const_splat(15)
 #define BYTES wasm_i16x8_const_splat(255)
@@ -184,4 +184,12 @@ void linear_affine(struct instruction *in, struct worker *me) {
   u32 strips = *a.rows ? divide_up(a.outputs, STRIP) : 0;
   struct units got = {0, 0};
   for (u32 chunk = chunk_for(strips, 2); take(in, strips, chunk, &got);) products[a.format](&a, got, me->scratch);
+}
+
+static void product_of_any(const struct linear *part, struct units strips, u8 *scratch) {
+  products[part->format](part, strips, scratch);
+}
+
+void expert_linear_affine(struct instruction *in, struct worker *me) {
+  over_experts(in, me, divide_up(((const struct linear *)in->arguments)->outputs, STRIP), true, product_of_any);
 }

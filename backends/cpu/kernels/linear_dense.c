@@ -1,5 +1,5 @@
 /* y = x · weightᵀ (+ bias) for dense weights, in float32: each result is summed column by column, in both forms. */
-#include "linear.h"
+#include "experts.h"
 
 /* One row of x against two strips: four chains of sums hide the latency of a multiply-add. */
 INLINE void two_strips(u32 number, u32 columns, const u8 *first, const u8 *second, const u8 *x, vec *y) {
@@ -61,18 +61,26 @@ static void many_rows(u32 number, const struct linear *a, struct units pairs, fl
   }
 }
 
+static void product(const struct linear *a, struct units pairs, u8 *scratch) {
+  if (!is_vector_form(*a->rows))
+    many_rows(a->format, a, pairs, (float *)scratch);
+  else if (a->format == DENSE_F32)
+    few_rows(DENSE_F32, a, pairs);
+  else if (a->format == DENSE_F16)
+    few_rows(DENSE_F16, a, pairs);
+  else
+    few_rows(DENSE_BF16, a, pairs);
+}
+
+INLINE u32 pairs_of(const struct linear *a) { return divide_up(divide_up(a->outputs, STRIP), 2); }
+
 void linear_dense(struct instruction *in, struct worker *me) {
   const struct linear a = *(const struct linear *)in->arguments;
-  u32 pairs = *a.rows ? divide_up(divide_up(a.outputs, STRIP), 2) : 0;
+  u32 pairs = *a.rows ? pairs_of(&a) : 0;
   struct units got = {0, 0};
-  for (u32 chunk = chunk_for(pairs, 1); take(in, pairs, chunk, &got);) {
-    if (!is_vector_form(*a.rows))
-      many_rows(a.format, &a, got, (float *)me->scratch);
-    else if (a.format == DENSE_F32)
-      few_rows(DENSE_F32, &a, got);
-    else if (a.format == DENSE_F16)
-      few_rows(DENSE_F16, &a, got);
-    else
-      few_rows(DENSE_BF16, &a, got);
-  }
+  for (u32 chunk = chunk_for(pairs, 1); take(in, pairs, chunk, &got);) product(&a, got, me->scratch);
+}
+
+void expert_linear_dense(struct instruction *in, struct worker *me) {
+  over_experts(in, me, pairs_of((const struct linear *)in->arguments), false, product);
 }

@@ -1,6 +1,5 @@
 /* Prepare the left operand of `linear`: see prepared.h. */
-#include "crew.h"
-#include "prepared.h"
+#include "experts.h"
 
 struct prepare {
   const float *x;
@@ -77,6 +76,14 @@ void prepare_affine(struct instruction *in, struct worker *me) {
       }
 }
 
+static void dense_row(const struct prepare *a, const float *x, u8 *out) {
+  for (u32 i = 0; i < a->columns; i++) wasm_v128_store(out + i * 16, wasm_v128_load32_splat(x + i));
+}
+
+static void dense_tile_row(const struct prepare *a, const float *x, u8 *out, u32 lane) {
+  for (u32 i = 0; i < a->columns; i++) ((float *)out)[i * TILE + lane] = x ? x[i] : 0;
+}
+
 void prepare_dense(struct instruction *in, struct worker *me) {
   const struct prepare a = *(const struct prepare *)in->arguments;
   u32 rows = *a.rows;
@@ -86,14 +93,64 @@ void prepare_dense(struct instruction *in, struct worker *me) {
   while (take(in, units, 1, &got)) {
     u8 *out = a.prepared + got.begin * bytes;
     if (vector) {
-      const float *x = a.x + got.begin * a.columns;
-      for (u32 i = 0; i < a.columns; i++) wasm_v128_store(out + i * 16, wasm_v128_load32_splat(x + i));
+      dense_row(&a, a.x + got.begin * a.columns, out);
     } else {
       for (u32 lane = 0; lane < TILE; lane++) {
         u32 row = got.begin * TILE + lane;
-        for (u32 i = 0; i < a.columns; i++)
-          ((float *)out)[i * TILE + lane] = row < rows ? a.x[row * a.columns + i] : 0;
+        dense_tile_row(&a, row < rows ? a.x + row * a.columns : 0, out, lane);
       }
     }
+  }
+}
+
+struct prepare_experts {
+  struct prepare of; /* its rows aren't looked at: the mixture says which there are */
+  struct mixture mixture;
+  u32 sharing; /* places that share a row of x */
+};
+
+INLINE void write_row(const struct prepare *a, const float *x, u8 *out) {
+  if (!a->group) {
+    dense_row(a, x, out);
+    return;
+  }
+  u32 groups = a->columns / a->group;
+  for (u32 g = 0; g < groups; g++)
+    vector_group(x + g * a->group, a->group, out + g * VECTOR_HEADER, out + groups * VECTOR_HEADER + g * a->group * 8);
+}
+
+INLINE void write_tile_row(const struct prepare *a, const float *x, u8 *out, u32 lane) {
+  if (a->group)
+    tile_row(a, x, out, lane);
+  else
+    dense_tile_row(a, x, out, lane);
+}
+
+/* The unit-th row or tile of one expert's rows. */
+static void prepare_unit(const struct prepare_experts *a, u32 expert, u32 unit, u8 *out) {
+  u32 rows = rows_of_expert(&a->mixture, expert), per = is_vector_form(rows) ? 1 : TILE;
+  const u32 *places = a->mixture.order + a->mixture.starts[expert];
+  for (u32 lane = 0; lane < per; lane++) {
+    u32 row = unit * per + lane;
+    const float *x = row < rows ? a->of.x + places[row] / a->sharing * a->of.columns : 0;
+    if (per == 1)
+      write_row(&a->of, x, out);
+    else
+      write_tile_row(&a->of, x, out, lane);
+  }
+}
+
+void prepare_experts(struct instruction *in, struct worker *me) {
+  const struct prepare_experts a = *(const struct prepare_experts *)in->arguments;
+  bool affine = a.of.group != 0;
+  u32 total = 0, expert = 0, before = 0; /* `before`: units of earlier experts */
+  for (u32 e = 0; e < a.mixture.experts; e++) total += slots_for(rows_of_expert(&a.mixture, e));
+  struct units got = {0, 0};
+  while (take(in, total, 1, &got)) {
+    u32 slots;
+    while (got.begin >= before + (slots = slots_for(rows_of_expert(&a.mixture, expert)))) before += slots, expert++;
+    u32 unit = got.begin - before, vector = is_vector_form(rows_of_expert(&a.mixture, expert));
+    u8 *first = a.of.prepared + before * prepared_bytes(true, affine, a.of.columns, a.of.group);
+    prepare_unit(&a, expert, unit, first + unit * prepared_bytes(vector, affine, a.of.columns, a.of.group));
   }
 }
