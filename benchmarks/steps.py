@@ -32,7 +32,7 @@ STAGES = {
     "pie_edge.control.engine:Engine.enqueue": "engine: take the call, check its epilogue",
     "pie_edge.control.space:Space._check_call": "engine: check the call",
     "pie_edge.control.engine:pick": "engine: choose what runs",
-    "pie_edge.control.engine:Engine._claim": "engine: pages",
+    "pie_edge.control.room:Room.claim": "engine: pages",
     "pie_edge.control.batch:build": "engine: build the batch",
     "pie_edge.program.step:StepLayout.pack": "engine: pack the step's block",
     "pie_edge.control.epilogues:group": "engine: group the epilogues",
