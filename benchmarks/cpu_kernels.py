@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
+from pie_edge.program.trace_recurrent import Delta, gated_delta
 
 COLUMNS, OUTPUTS, MATRICES = 1024, 4096, 12
 ROWS = (1, 2, 4, 16, 128)
@@ -37,6 +38,7 @@ ENCODINGS: tuple[Encoding, ...] = (
     Dense(DType.F32),
 )
 HEADS, KV_HEADS, HEAD, PAGE = 9, 3, 64, 16
+DELTA_KEYS, DELTA_HEADS, DELTA = 16, 32, 128
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,29 @@ async def attentions(bench: Bench) -> list[list[str]]:
     return found
 
 
+async def deltas(bench: Bench) -> list[list[str]]:
+    """A layer of Qwen3-Next's: 32 heads of 128 × 128, 16 of keys."""
+    found = []
+    widths = {"qkv": (2 * DELTA_KEYS + DELTA_HEADS) * DELTA, "a": DELTA_HEADS, "b": DELTA_HEADS}
+    for rows in (1, 16, 512):
+        step, bucket = one_sequence(64, rows)
+        step, bucket = replace(step, state_slots=[1, 1, 0], state_spans=[64, 0, 0]), replace(bucket, recurrent=1)
+        t = Trace(f"deltas-{rows}")
+        layout = StepLayout(bucket)
+        fields = t.step(layout)
+        vectors = [t.weight(name, (DELTA_HEADS,), Dense(DType.F32)) for name in ("decay", "dt_bias")]
+        source = MadeWeight((DELTA_HEADS,), Dense(DType.F32), 0)
+        weights = {value.name: await bench.backend.load(value, source) for value in vectors}
+        given = [t.state(name, DType.F32, (rows, width)) for name, width in widths.items()]
+        tails = {f"{name}_tail": t.state(f"{name}_tail", DType.F32, (2, 32, width)) for name, width in widths.items()}
+        state = t.state("state", DType.F32, (2, DELTA_HEADS, DELTA, DELTA))
+        delta = Delta(*vectors, state, **tails, key_heads=DELTA_KEYS, log_decay=True)
+        gated_delta(t, *given, fields, delta)
+        took = await bench.seconds(await bench.compile(t.build(), weights, {"step": layout.pack(step).tobytes()}))
+        found.append([f"{rows}", f"{took * 1e6:.0f} µs", f"{3 * DELTA_HEADS * DELTA**2 * rows / took / 1e9:.1f}"])
+    return found
+
+
 async def measure(threads: int, runs: int) -> str:
     backend = await open_cpu(threads=threads)
     try:
@@ -146,6 +171,7 @@ async def measure(threads: int, runs: int) -> str:
         header = ["weights", "1 row", *(f"{rows} rows, GMAC/s" for rows in ROWS[1:])]
         parts = [f"{backend.limits.device}, {threads} thread{'s' * (threads > 1)}", table(header, await linears(bench))]
         parts.append(table(["attention, 9/3 heads of 64", "time", "GMAC/s"], await attentions(bench)))
+        parts.append(table(["gated delta, 32 heads of 128", "time", "GMAC/s"], await deltas(bench)))
         return "\n\n".join(parts)
     finally:
         await backend.close()

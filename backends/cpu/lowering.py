@@ -13,6 +13,7 @@ from pie_edge.backends.cpu import lower_experts
 from pie_edge.backends.cpu.instructions import Argument, Instruction, Ref
 from pie_edge.backends.cpu.lower_attention import attention, attention_mass, check_width
 from pie_edge.backends.cpu.lower_linear import TILE, VECTOR_ROWS, matrix_format, prepared_row, product_scratch
+from pie_edge.backends.cpu.lower_recurrent import ACTIVATIONS, gated_delta, short_conv, tail_append
 from pie_edge.backends.cpu.weights import Weight
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType
@@ -20,7 +21,6 @@ from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.step import HEADER_WORDS
 
 CONSTANTS = "#constants"
-ACTIVATIONS = ("silu", "gelu_tanh", "gelu", "relu")
 
 
 @dataclass
@@ -233,7 +233,9 @@ def _elementwise(low: Lowering, op: Op) -> None:
     number = float(given.get("cap", given.get("factor", given.get("limit", 0.0))))
     sizes = (low.value(x).shape[1], activation, number, float(given.get("slope", 0.0)))
     arguments = (Ref(x), Ref(y), Ref(op.outputs[0]), low.rows(x), *sizes)
-    low.emit(op.kind, arguments, op, x)
+    # One value a row on the right: for all of x's columns.
+    by_row = low.value(y).shape != low.value(x).shape
+    low.emit(f"{op.kind}_rows" if by_row else op.kind, arguments, op, x)
 
 
 def _gather_rows(low: Lowering, op: Op) -> None:
@@ -279,9 +281,13 @@ _LOWERINGS: Mapping[str, Callable[[Lowering, Op], None]] = {
     "expert_linear": lower_experts.expert_linear,
     "combine_experts": lower_experts.combine_experts,
     "clamped_glu": _elementwise,
+    "short_conv": short_conv,
+    "tail_append": tail_append,
+    "gated_delta": gated_delta,
     "activation": _elementwise,
     "glu": _elementwise,
     "add": _elementwise,
+    "mul": _elementwise,
     "scale": _elementwise,
     "softcap": _elementwise,
     "gather_rows": _gather_rows,

@@ -8,6 +8,7 @@ outputs, so the first one that differs names the kernel. The answers come from t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -26,6 +27,7 @@ from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program import trace_experts as mixture
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.examine_recurrent import recurrent_ops, with_states
 from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
 from pie_edge.program.ops import Program, Role, Value
@@ -66,7 +68,8 @@ _TWO_TALKS = StepInputs(
     mass_layers=[1, *[0] * (LAYER_WORDS - 1)] * 2,
 )
 """Four new rows of one sequence, and one row after others that are there: in NumPy's eyes and the kernels' two ways."""
-_BUCKET = _TWO_TALKS.counts
+_STEP = with_states(_TWO_TALKS)
+_BUCKET = _STEP.counts
 
 
 def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
@@ -127,6 +130,9 @@ class _Recorder:
         self.sources[name] = MadeWeight(shape, encoding, seed=len(self.sources))
         return self.trace.weight(name, shape, encoding)
 
+    def made_state(self, name: str, shape: tuple[int, ...]) -> Value:
+        return self.state(name, wave(math.prod(shape), len(self.states)).reshape(shape))
+
     def state(self, name: str, values: NDArray[Any]) -> Value:
         self.states[name] = values
         return self.trace.state(name, DType.U32 if values.dtype == np.uint32 else DType.F32, values.shape)
@@ -156,11 +162,12 @@ def examination() -> Examination:
         ops.linear(t, y, weight)
         ops.linear(t, sampled, weight, rec.weight("bias", (9,)))
     _mix(rec, ops.embed(t, rec.weight("router", (_VOCABULARY, 3)), step["token_src"], tokens), y)
+    recurrent_ops(t, step, y, rec.weight, rec.made_state)
     ops.store(t, sampled, rec.state("kept", np.zeros((2, _WIDTH), np.float32)))
     program = observe(t.build(), _BUCKET)
     outputs = {v.name: replace(v, role=Role.OUTPUT) for v in program.by_role(Role.TEMP)}
     program = replace(program, values={**program.values, **outputs})
-    return Examination(program, rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+    return Examination(program, rec.sources, rec.states, layout.pack(_STEP).tobytes())
 
 
 def _mix(rec: _Recorder, logits: Value, y: Value) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear
+from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering, StepShape
 from pie_edge.backends.vulkan.rope import frequencies
@@ -164,6 +164,12 @@ def _constant(op: Op, name: str) -> int | float:
     return ACTIVATIONS[str(op.attribute(name))] if name == "act" else op.number(name)
 
 
+def _mul(c: Lowering, op: Op) -> list[Launch]:
+    x, y = op.inputs
+    kind = "mul" if c.width(x) == c.width(y) else "mul_rows"
+    return [_by_row(c, kind, x, x, (), (c.read(x), c.read(y), c.write(op.outputs[0])))]
+
+
 def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
     bindings = (c.read(op.inputs[0]), c.read(op.inputs[1]), c.write(op.outputs[0]))
     return [_by_row(c, op.kind, op.inputs[0], op.outputs[0], (), bindings)]
@@ -239,9 +245,13 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "expert_linear": lower_experts.expert_linear,
     "combine_experts": _combine_experts,
     "clamped_glu": _elementwise("slope", "limit"),
+    "short_conv": lower_recurrent.short_conv,
+    "tail_append": lower_recurrent.tail_append,
+    "gated_delta": lower_recurrent.gated_delta,
     "glu": _elementwise("act"),
     "activation": _elementwise("act"),
     "add": _elementwise(),
+    "mul": _mul,
     "scale": _elementwise("factor"),
     "softcap": _elementwise("cap"),
     "gather_rows": _gather_rows,

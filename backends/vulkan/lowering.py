@@ -13,7 +13,7 @@ from pie_edge.backends.vulkan.tuning import Tuning
 from pie_edge.backends.vulkan.weights import Weight
 from pie_edge.program.ops import Program, Role
 
-ACTIVATIONS = {"silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4}
+ACTIVATIONS = {"silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}
 """As ``shaders/glsl/activations.glsl`` numbers them."""
 
 _HEADER = ("rows", "sequences", "sampled", "entries")

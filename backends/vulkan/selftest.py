@@ -8,6 +8,7 @@ tests.support.vulkan_answers`` writes the answers, which come from the NumPy ref
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program import trace_experts as mixture
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.examine_recurrent import recurrent_ops, with_states
 from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
 from pie_edge.program.ops import Program, Role, Value
@@ -65,6 +67,7 @@ _TWO_TALKS = StepInputs(
     mass_layers=[3, *[0] * (LAYER_WORDS - 1)] * 2,
 )
 """Four new rows of one sequence, and one row after many that are there: a prefill and a decode."""
+_STEP = with_states(_TWO_TALKS)
 
 
 def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
@@ -125,6 +128,9 @@ class _Recorder:
         self.sources[name] = MadeWeight(shape, encoding, seed=len(self.sources))
         return self.trace.weight(name, shape, encoding)
 
+    def made_state(self, name: str, shape: tuple[int, ...]) -> Value:
+        return self.state(name, wave(math.prod(shape), len(self.states)).reshape(shape))
+
     def state(self, name: str, values: NDArray[Any]) -> Value:
         self.states[name] = values
         dtypes = {np.dtype(np.uint32): DType.U32, np.dtype(np.float16): DType.F16}
@@ -142,7 +148,7 @@ class _Recorder:
 
 def examination(halves: bool) -> Examination:
     """``halves``: keys and values are float16."""
-    rec, bucket = _Recorder(), _TWO_TALKS.counts
+    rec, bucket = _Recorder(), _STEP.counts
     t, layout = rec.trace, StepLayout(bucket)
     step = t.step(layout)
     tokens = rec.state("tokens", np.array([5], np.uint32))
@@ -175,7 +181,9 @@ def examination(halves: bool) -> Examination:
     kept = rec.state("kept", np.zeros((5, _WIDTH), np.float32))
     ops.store(t, residual, kept)
     rec.show(ops.gather_rows(t, kept, step["sample_rows"]))
-    return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, layout.pack(_TWO_TALKS).tobytes())
+    for value in recurrent_ops(t, step, y, rec.weight, rec.made_state):
+        rec.show(value)
+    return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, layout.pack(_STEP).tobytes())
 
 
 def _mix(rec: _Recorder, logits: Value, y: Value, number: int, encoding: Encoding) -> None:

@@ -59,7 +59,7 @@ def dimensions(facts: Facts, *, head_dim: int = 0, prefix: str = "model.") -> di
         "head_dim": facts.integer("attention.key_length" if gguf else "head_dim", usual),
         "mlp": facts.integer("feed_forward_length" if gguf else "intermediate_size"),
         "eps": facts.number("attention.layer_norm_rms_epsilon") if gguf else facts.number("rms_norm_eps", 1e-6),
-        "tied": ("output.weight" if gguf else "lm_head.weight") not in facts.tensors,
+        "tied": ("output.weight" if gguf else head_name(prefix)) not in facts.tensors,
     }
     check_counts(facts, found)
     return found
@@ -136,8 +136,13 @@ def decoder_weights(
     norm = names["norm"][0] if gguf else f"{spec.decoder_prefix}{names['norm'][1]}"
     found.append(WeightSpec("norm", f"{norm}.weight", (spec.hidden,)))
     if not spec.tied:
-        found.append(WeightSpec("head", "output.weight" if gguf else "lm_head.weight", table))
+        found.append(WeightSpec("head", "output.weight" if gguf else head_name(spec.decoder_prefix), table))
     return tuple(found)
+
+
+def head_name(prefix: str) -> str:
+    """Of a Hugging Face checkpoint whose decoder's names begin so: MLX keeps the head beside a decoder inside a model."""
+    return f"{prefix.removesuffix('model.') if prefix.endswith('.model.') else ''}lm_head.weight"
 
 
 def share_rows(listed: Iterable[WeightSpec]) -> tuple[WeightSpec, ...]:

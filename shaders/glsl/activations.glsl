@@ -1,4 +1,4 @@
-// Activations of gated units, by number: 1 silu, 2 gelu by tanh, 3 gelu by erf, 4 relu. For a float and for four at once.
+// Activations of gated units, by number: 1 silu, 2 gelu by tanh, 3 gelu by erf, 4 relu, 5 sigmoid. For a float and for four at once.
 
 #define ACTIVATIONS(T) \
     /* Drivers may compute tanh from two exponentials, which overflow; past 10 it is 1 in float32. */ \
@@ -13,6 +13,7 @@
         if (which == 1u) return x / (1.0 + exp(-x)); \
         if (which == 2u) return 0.5 * x * (1.0 + safe_tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); \
         if (which == 3u) return 0.5 * x * (1.0 + erf(x * 0.7071067811865476)); \
+        if (which == 5u) return 1.0 / (1.0 + exp(-x)); \
         return max(x, T(0.0)); \
     }
 

@@ -344,8 +344,8 @@ def _elementwise(kind: str, width: int, rows: int) -> Builder:
 
 
 for _kind in (
-    *("add", "scale", "softcap", "silu", "gelu_tanh", "gelu", "relu", "activation silu", "activation gelu_tanh"),
-    *("activation gelu", "activation relu"),
+    *("add", "scale", "softcap", "silu", "gelu_tanh", "gelu", "relu", "sigmoid", "activation silu"),
+    *("activation gelu_tanh", "activation gelu", "activation relu", "activation sigmoid"),
 ):
     for _width, _rows in ((1536, 1), (13, 7)):
         _add(f"{_kind} {_width} {_rows} rows", _elementwise(_kind, _width, _rows))

@@ -13,7 +13,6 @@ from pie_edge.backends.cpu.backend import open_cpu
 from tests.backend.device import LoadedModel
 from tests.support import family_oracle
 from tests.support.family_oracle import CASES
-from tests.support.hybrid_configs import CONFIGS as HYBRIDS
 from tests.support.oracle_run import part_pass, whole_pass
 
 TOLERANCE = 1e-4
@@ -26,7 +25,7 @@ def loop() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@pytest.mark.parametrize(("name", "container"), [case for case in CASES if case[0] not in HYBRIDS])
+@pytest.mark.parametrize(("name", "container"), CASES)
 def test_a_family_says_what_transformers_says(name: str, container: str, loop: asyncio.Runner, tmp_path: Path) -> None:
     oracle = family_oracle.read(name)
 

@@ -11,7 +11,7 @@ import pytest
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
 from pie_edge.program import reference
 from pie_edge.program.observe import MASSES
-from tests.backend import cases, expert_cases, mass_cases
+from tests.backend import cases, expert_cases, mass_cases, recurrent_cases
 from tests.backend.device import assert_close, run_case
 
 
@@ -33,6 +33,14 @@ def test_a_kernel_agrees_with_the_reference(backend: CpuBackend, name: str) -> N
 @pytest.mark.parametrize("name", expert_cases.ALL)
 def test_a_mixture_of_experts_agrees_with_the_reference(backend: CpuBackend, name: str) -> None:
     case = expert_cases.build(name)
+    found = asyncio.run(run_case(backend, case))
+    for output, expected in case.expected().items():
+        assert_close(found[output], expected, case)
+
+
+@pytest.mark.parametrize("name", recurrent_cases.ALL)
+def test_a_kernel_with_recurrent_state_agrees_with_the_reference(backend: CpuBackend, name: str) -> None:
+    case = recurrent_cases.build(name)
     found = asyncio.run(run_case(backend, case))
     for output, expected in case.expected().items():
         assert_close(found[output], expected, case)

@@ -115,12 +115,22 @@ def test_a_snapshot_as_mlx_turns_it_says_the_same(tmp_path: Path) -> None:
     """Convolutions are [columns, width, 1] there, and norms have their 1."""
 
     def turned(name: str, weight: Any) -> Any:
+        shown = f"language_model.{name}"
         weight = weight.swapaxes(1, 2) if weight.ndim == 3 else weight
-        yield name, weight + np.float32(1) if hybrid_configs.is_shifted(QWEN, name) else weight
+        yield shown, weight + np.float32(1) if hybrid_configs.is_shifted(QWEN, name) else weight
 
     oracle = family_oracle.read("qwen3.5")
     found = in_parts(load(rewritten(tmp_path, turned)), oracle.tokens, [len(oracle.tokens)])
     np.testing.assert_allclose(found, oracle.logits, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("lfm2", "LFM2"), ("qwen3.5", "QWEN35")])
+def test_our_gguf_files_name_tensors_as_the_format_s_own_package_does(name: str, kind: str) -> None:
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[kind], 4)
+    for held in hybrid_configs.shapes(hybrid_configs.CONFIGS[name]):
+        # The converter renames these before it looks them up.
+        asked = held.replace(".dt_bias", ".dt_proj.bias")
+        assert names.get_name(asked, try_suffixes=(".weight", ".bias")) == hybrid_configs.gguf_name(held)
 
 
 def test_drafting_layers_of_a_gguf_are_left_out(tmp_path: Path) -> None:

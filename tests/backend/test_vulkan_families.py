@@ -16,7 +16,6 @@ from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
 from tests.backend.device import LoadedModel
 from tests.support import family_oracle
 from tests.support.family_configs import CONFIGS
-from tests.support.hybrid_configs import CONFIGS as HYBRIDS
 from tests.support.oracle_run import part_pass, whole_pass
 
 TOLERANCE = 1e-4
@@ -31,7 +30,7 @@ def opened() -> Iterator[tuple[asyncio.Runner, VulkanBackend]]:
         runner.run(backend.close())
 
 
-@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in HYBRIDS])
+@pytest.mark.parametrize("name", CONFIGS)
 def test_a_family_says_what_transformers_says(name: str, opened: Any, tmp_path: Path) -> None:
     oracle, (runner, backend) = family_oracle.read(name), opened
     tokens = oracle.tokens

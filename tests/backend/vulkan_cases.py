@@ -24,7 +24,7 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.observe import MASSES
 from pie_edge.program.ops import Value
 from pie_edge.program.trace import Trace
-from tests.backend import cases, expert_cases, mass_cases
+from tests.backend import cases, expert_cases, mass_cases, recurrent_cases
 from tests.backend.cases import Case
 from tests.backend.device import assert_close, run_case
 from tests.backend.mass_cases import MassCase
@@ -66,6 +66,7 @@ NAMES: tuple[str, ...] = (
     *cases.ODD,
     *expert_cases.ALL,
     *expert_cases.ODD,
+    *recurrent_cases.ALL,
     *(HALVES + name for name in _HALVES),
     *(OBSERVED + name for name in mass_cases.NAMES),
     *(HALVES + OBSERVED + name for name in _HALVES),
@@ -115,6 +116,14 @@ AWKWARD = (
     "attention width 96",
     "attention sinks, masked, window",
     HALVES + "attention sinks",
+    "short_conv",
+    "short_conv of three",
+    "short_conv bf16",
+    "gated_delta",
+    "gated_delta tiled",
+    "gated_delta odd",
+    "gated_delta many rows",
+    "mul by row 13 7 rows",
     HALVES + "attention masked, window",
     HALVES + "attention batch",
     HALVES + "attention long decode",
@@ -133,7 +142,7 @@ def build(name: str) -> Case:
     observed, plain = plain.startswith(OBSERVED), plain.removeprefix(OBSERVED)
     kind = (HalvesMassCase if halves else MassCase) if observed else (HalvesCase if halves else Case)
     case = kind(Trace(name), np.random.default_rng(sum(plain.encode())))
-    (cases.ALL | cases.ODD | expert_cases.ALL | expert_cases.ODD)[plain](case)
+    (cases.ALL | cases.ODD | expert_cases.ALL | expert_cases.ODD | recurrent_cases.ALL)[plain](case)
     if isinstance(case, MassCase):
         case.add_layer()
     if halves:

@@ -54,11 +54,18 @@ _QWEN3_5: Config = {
     "linear_num_value_heads": 4,
     "full_attention_interval": 3,
 }
+_TIED: Config = {
+    "num_hidden_layers": 3,
+    "full_attention_interval": 2,
+    "linear_key_head_dim": 24,
+    "linear_value_head_dim": 32,
+    "tie_word_embeddings": True,
+}
 CONFIGS: dict[str, Config] = {
     "lfm2": _LFM2,
     "lfm2-bias": _LFM2 | {"conv_bias": True, "conv_L_cache": 4, "layer_types": ["conv", "full_attention"] * 2},
     "qwen3.5": _QWEN3_5,
-    "qwen3.5-tied": _QWEN3_5 | {"full_attention_interval": 4, "linear_value_head_dim": 24, "tie_word_embeddings": True},
+    "qwen3.5-tied": _QWEN3_5 | _TIED,
 }
 NOT_IN_GGUF = {"lfm2-bias": "llama.cpp reads no biases of convolutions"}
 KINDS = {"lfm2": "lfm2", "qwen3_5_text": "qwen35"}

@@ -1,9 +1,8 @@
-/* add, scale, softcap, activation, glu, and clamped_glu: one value of the result from one value of each operand. */
-#include "elementary.h"
-#include "crew.h"
+/* add, mul, scale, softcap, activation, glu, and clamped_glu: one value of the result from one value of each operand. */
+#include "activations.h"
+#include "rows.h"
 
 enum { BLOCK = 128 }; /* values a unit */
-enum activation { SILU, GELU_TANH, GELU, RELU };
 
 struct elementwise {
   const float *x, *y;
@@ -15,42 +14,17 @@ struct elementwise {
   float slope; /* of clamped_glu */
 };
 
-INLINE vec silu(vec x) {
-  return wasm_f32x4_div(x, wasm_f32x4_add(wasm_f32x4_const_splat(1.0f), exp4(wasm_f32x4_neg(x))));
-}
-
-/* (1 + tanh u) / 2 = 1 / (1 + e^−2u): no cancellation where tanh is near −1. */
-INLINE vec gelu_tanh(vec x) {
-  vec cube = wasm_f32x4_mul(wasm_f32x4_mul(x, x), x);
-  vec u = wasm_f32x4_mul(wasm_f32x4_const_splat(0.7978845608f), fma(wasm_f32x4_const_splat(0.044715f), cube, x));
-  vec grown = exp4(wasm_f32x4_mul(u, wasm_f32x4_const_splat(-2.0f)));
-  return wasm_f32x4_div(x, wasm_f32x4_add(wasm_f32x4_const_splat(1.0f), grown));
-}
-
-static float gelu(float x) {
-  double upper = 0.5 * erfc_double(__builtin_fabs((double)x) * 0x1.6a09e667f3bcdp-1);
-  return (float)(x * (x > 0 ? 1 - upper : upper));
-}
-
-static vec gelu4(vec x) {
-  return wasm_f32x4_make(gelu(wasm_f32x4_extract_lane(x, 0)), gelu(wasm_f32x4_extract_lane(x, 1)),
-                         gelu(wasm_f32x4_extract_lane(x, 2)), gelu(wasm_f32x4_extract_lane(x, 3)));
-}
-
 INLINE vec activation_value(const struct elementwise *a, vec x, vec unused, enum activation activation) {
-  switch (activation) {
-    case SILU: return silu(x);
-    case GELU_TANH: return gelu_tanh(x);
-    case GELU: return gelu4(x);
-    default: return wasm_f32x4_max(x, ZERO);
-  }
+  return activate(x, activation);
 }
 
 INLINE vec glu_value(const struct elementwise *a, vec x, vec y, enum activation activation) {
-  return wasm_f32x4_mul(activation_value(a, x, y, activation), y);
+  return wasm_f32x4_mul(activate(x, activation), y);
 }
 
 INLINE vec add_value(const struct elementwise *a, vec x, vec y, enum activation unused) { return wasm_f32x4_add(x, y); }
+
+INLINE vec mul_value(const struct elementwise *a, vec x, vec y, enum activation unused) { return wasm_f32x4_mul(x, y); }
 
 INLINE vec scale_value(const struct elementwise *a, vec x, vec y, enum activation unused) {
   return wasm_f32x4_mul(wasm_f32x4_splat(a->cap), x);
@@ -90,6 +64,22 @@ INLINE void over_all(struct instruction *in, value_of *value, enum activation ac
 
 void add(struct instruction *in, struct worker *me) { over_all(in, add_value, SILU); }
 
+void mul(struct instruction *in, struct worker *me) { over_all(in, mul_value, SILU); }
+
+/* Rows times a column of one. */
+void mul_rows(struct instruction *in, struct worker *me) {
+  const struct elementwise a = *(const struct elementwise *)in->arguments;
+  struct units got = {0, 0};
+  for (u32 chunk = chunk_for(*a.rows, ROW_LEAST(a.width)); take(in, *a.rows, chunk, &got);)
+    for (u32 row = got.begin; row < got.end; row++) {
+      const float *x = a.x + row * a.width;
+      float *result = a.result + row * a.width;
+      vec factor = wasm_f32x4_splat(a.y[row]);
+      FOR_VECTORS(i, a.width) wasm_v128_store(result + i, wasm_f32x4_mul(wasm_v128_load(x + i), factor));
+      FOR_REST(i, a.width) result[i] = x[i] * a.y[row];
+    }
+}
+
 void scale(struct instruction *in, struct worker *me) { over_all(in, scale_value, SILU); }
 
 void clamped_glu(struct instruction *in, struct worker *me) { over_all(in, clamped_glu_value, SILU); }
@@ -101,6 +91,7 @@ INLINE void over_all_activated(struct instruction *in, value_of *value) {
     case SILU: over_all(in, value, SILU); break;
     case GELU_TANH: over_all(in, value, GELU_TANH); break;
     case GELU: over_all(in, value, GELU); break;
+    case SIGMOID: over_all(in, value, SIGMOID); break;
     default: over_all(in, value, RELU);
   }
 }

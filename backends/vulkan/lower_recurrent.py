@@ -1,0 +1,77 @@
+"""Launches of ops with recurrent state; ``shaders/glsl/recurrent.glsl`` reads the fields of the step that say where it is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pie_edge.backends.vulkan.launch import Access, Binding, Count, Kernel, Launch, words
+from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.vulkan.shaders import shader
+from pie_edge.backends.vulkan.weights import Matrix, Vector
+from pie_edge.errors import Unsupported
+from pie_edge.program.ops import Op
+
+_FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
+
+
+def short_conv(c: Lowering, op: Op) -> list[Launch]:
+    x, weight, tail, _, _, _, *bias = op.inputs
+    matrix, columns = c.weights[weight], c.width(x)
+    assert isinstance(matrix, Matrix)
+    if matrix.packing.format.startswith("affine") or len(matrix.parts) > 1:
+        raise Unsupported(f"{op}: the Vulkan backend takes dense convolutions that fit one binding")
+    act = ACTIVATIONS.get(str(op.attribute("act")), 0)
+    packing, length = matrix.packing, c.program.values[tail].shape[1]
+    constants = (c.tuning.elementwise, columns, packing.columns, length, packing.interleaved, act, bool(bias))
+    step, fields = _step(c)
+    added = c.weights[bias[0]] if bias else None
+    extra = added.region if isinstance(added, Vector) else step
+    bindings = (c.read(x), Binding(matrix.parts[0].region), c.read(tail), Binding(extra), Binding(step))
+    kernel = Kernel(shader(f"short_conv_{packing.format}"), constants)
+    return [Launch(kernel, (*bindings, c.write(op.outputs[0])), c.over(columns, x), fields)]
+
+
+def tail_append(c: Lowering, op: Op) -> list[Launch]:
+    _, length, width = c.program.values[op.outputs[0]].shape
+    suffix, elements = ("", width // 4) if width % 4 == 0 else ("_words", width)
+    step, fields = _step(c)
+    kernel = Kernel(shader(f"tail_append{suffix}"), (c.tuning.elementwise, elements, length))
+    grid = (-(-elements // c.tuning.elementwise), length, Count("sequences"))
+    return [Launch(kernel, (c.read(op.inputs[0]), Binding(step), c.write(op.outputs[0])), grid, fields)]
+
+
+def gated_delta(c: Lowering, op: Op) -> list[Launch]:
+    """A workgroup for each few columns of a head's matrix, in every sequence."""
+    qkv, a, b, decay, dt_bias, *tails = op.inputs[:8]
+    _, heads, key_dim, width = c.program.values[op.outputs[1]].shape
+    length, local = c.program.values[tails[0]].shape[1], c.tuning.by_row
+    constants = (
+        *(local, op.integer("key_heads"), heads, key_dim, width, length),
+        *(bool(op.attribute("tiled")), op.number("eps")),
+    )
+    step, fields = _step(c)
+    bindings = (
+        *(c.read(name) for name in (qkv, a, b)),
+        Binding(_gates(c, decay, dt_bias, bool(op.attribute("log_decay")))),
+        *(c.read(name) for name in tails),
+        *(Binding(step), c.write(op.outputs[0]), Binding(c.place[op.outputs[1]], Access.BOTH)),
+    )
+    kernel = Kernel(shader(f"gated_delta{c.subgroups}"), constants)
+    return [Launch(kernel, bindings, (-(-width // local), heads, Count("sequences")), fields)]
+
+
+def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
+    """Each head's rate, which is never above zero, and then what is added before it applies."""
+    vectors = [c.weights[name] for name in (decay, dt_bias)]
+    rate, shift = (vector.values for vector in vectors if isinstance(vector, Vector))
+    rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
+    return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
+
+
+def _step(c: Lowering) -> tuple[Region, bytes]:
+    """The region that holds the fields, and the push constants that say where in it."""
+    regions = [c.place[name] for name in _FIELDS]
+    first, end = min(region.offset for region in regions), max(region.end for region in regions)
+    told = words(*((region.offset - first) // 4 for region in regions))
+    return Region(regions[0].buffer, first, end - first), told
