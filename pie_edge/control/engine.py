@@ -242,7 +242,7 @@ class Engine:
         await self._room.move(claimed)
         happened = bool(claimed.failed)
         if claimed.refused:
-            happened |= self._room.make(claimed, self._flying)
+            happened |= self._room.make(claimed, busy=bool(self._flights))
         if not claimed.ready:
             return happened
         await self._put_on_device(claimed.ready)
@@ -257,14 +257,11 @@ class Engine:
                 await self._act(work)
             heads = self.calls.heads()
         if self._adoption is not None:
-            heads = self._adoption.ready(heads, self._flying)
+            flying = [part for flight in self._flights for part in flight.batch.slices]
+            heads = self._adoption.ready(heads, flying)
         candidates = [*self.residency.admitted(heads), *self.calls.prepared]
         budget = self._dispatch.pace.budget(self._budget, candidates, self.spaces)
         return pick(candidates, budget, self.pool.page_size)
-
-    @property
-    def _flying(self) -> list[Slice]:
-        return [part for flight in self._flights for part in flight.batch.slices]
 
     async def _put_on_device(self, ready: Sequence[Slice]) -> None:
         step = batch.build(ready, self.pool.page_size)

@@ -102,7 +102,7 @@ class Room:
             await self._contents[self._slots].copy(claimed.slots.copies)
             await self._contents[self._slots].restore(claimed.slots.restored)
 
-    def make(self, claimed: Claimed, flying: Sequence[Slice]) -> bool:
+    def make(self, claimed: Claimed, *, busy: bool) -> bool:
         """Drop what was only foreseen; park an idle context; with none, and nothing running that will free pages, end the
         newest inferlet. Whether there is more room now."""
         foreseen = [work.context for work in self._calls.prepared if work.context is not None]
@@ -112,11 +112,11 @@ class Room:
         short = claimed.short
         if foreseen or not asking or short is None:
             return bool(foreseen)
-        running = {part.work.context for part in (*flying, *claimed.ready)}
-        if not self._parking.full and (moves := self._park(short, asking[0], running)):
+        busy |= bool(claimed.ready)
+        if not self._parking.full and (moves := self._park(short, asking[0], busy)):
             self._contents[short].park(moves)
             return True
-        if running:
+        if busy:
             return False
         newest = short.newest(self._spaces)
         if newest is None:
@@ -125,9 +125,9 @@ class Room:
         newest.end(short.refusal(newest))
         return True
 
-    def _park(self, short: Resident, asking: Work, running: Set[WorkingSet | None]) -> list[Move]:
+    def _park(self, short: Resident, asking: Work, busy: bool) -> list[Move]:
         if short is self._slots and self._slots is not None:
-            return self._slots.park(asking.context, self._owned(), running)
+            return self._slots.park(asking.context, self._owned(), busy=busy)
         return self._pages.park(asking.space, self._spaces)
 
     def _owned(self) -> Iterator[tuple[Space | None, WorkingSet]]:

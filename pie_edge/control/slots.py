@@ -6,7 +6,7 @@ those that wait for something else, then those that were asked for last. Pure: t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pie_edge.control.pages import UNMAPPED, Copy, Entry, WorkingSet
 from pie_edge.control.recurrence import StatePool
@@ -64,17 +64,15 @@ class SlotResidency(Resident):
         self,
         asking: WorkingSet | None,
         owned: Iterable[tuple[Space | None, WorkingSet]],
-        running: Collection[WorkingSet | None],
+        *,
+        busy: bool,
     ) -> list[Move]:
-        """Take the slots of a context so that the one that is ``asking`` gets some: of one that nobody waits for, or, when
-        nothing is ``running``, of the one that was asked for last. ``owned`` are all, with whose they are."""
+        """Take the slots of a context so that the one that is ``asking`` gets some: of one that nobody waits for, or, unless
+        the device is ``busy`` and will free some, of the one that was asked for last. ``owned`` are all, with whose they are."""
         rest = [
             (bool(context.users), -context.last_used if context.users else context.last_used, number, space, context)
             for number, (space, context) in enumerate(owned)
-            if context is not asking
-            and context not in running
-            and not (context.users and running)
-            and self._holds(context)
+            if context is not asking and not (context.users and busy) and self._holds(context)
         ]
         if not rest:
             return []

@@ -44,6 +44,8 @@ class Context:
     doubtful: bool = False
     lost: bool = False
     """There never was such a working set."""
+    high: int = 0
+    """The place after its last token that there ever was."""
     calls: list[Call] = field(default_factory=list)
 
     @property
@@ -57,6 +59,8 @@ class Call:
     name: int
     future: asyncio.Future[Any]
     expected: int
+    far: bool
+    """Whether it takes more back than can be counted on."""
     source: Call | None = None
     """Whose token it embeds, from the device."""
 
@@ -72,6 +76,8 @@ def prompt(kind: int, start: int, count: int) -> list[int]:
 
 class Programs(RuleBasedStateMachine):
     contexts: Bundle[Context] = Bundle("contexts")
+    recurrent = False
+    """Whether the model has more than keys and values: then no token can be hidden."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,17 +104,7 @@ class Programs(RuleBasedStateMachine):
 
     @initialize(depth=st.sampled_from((0, 1)), disk=st.booleans())
     def open(self, depth: int, disk: bool) -> None:
-        self.engine: Engine = self.do(
-            open_tiny(
-                self.backend,
-                kv_memory=PAGES * PAGE_BYTES,
-                rows=24,
-                shared_rows=8,
-                sequences=3,
-                speculation_depth=depth,
-                park_memory=(1 << 20) if disk else 3 * PAGE_BYTES,
-            )
-        )
+        self.engine: Engine = self.do(self.opened(depth, (1 << 20) if disk else 3 * PAGE_BYTES))
         launch = self.engine._device.launch
 
         async def watched(step: Batch, landed: Any) -> Any:
@@ -116,6 +112,30 @@ class Programs(RuleBasedStateMachine):
             return await launch(step, landed)
 
         self.engine._device.launch = watched  # type: ignore[method-assign]
+
+    async def opened(self, depth: int, park_memory: int) -> Engine:
+        return await open_tiny(
+            self.backend,
+            kv_memory=PAGES * PAGE_BYTES,
+            rows=24,
+            shared_rows=8,
+            sequences=3,
+            speculation_depth=depth,
+            park_memory=park_memory,
+        )
+
+    # ---- what the model is like
+
+    def answer(self, seen: list[tuple[int, int]], context: Context) -> int:
+        """What follows the tokens of a context, of which these are seen."""
+        return answer(seen, SPEC.vocabulary)
+
+    def is_far(self, context: Context, start: int) -> bool:
+        return False
+
+    def may_fail(self, call: Call, error: BaseException, doubtful: bool) -> bool:
+        """Whether a call may end so that nobody gave up, and whose device wasn't lost. Was its context doubtful before?"""
+        return call.context.space.closed and isinstance(error, InferletCancelled | OutOfPages)
 
     # ---- what must hold of every step
 
@@ -130,13 +150,18 @@ class Programs(RuleBasedStateMachine):
             assert owners[page] <= 1, f"page {page} is written, and {owners[page]} contexts read it"
             assert page not in self.engine.prefixes._names, f"page {page} is written and in the prefix index"
         running = {part.work for part in step.slices}
-        ample = self.engine.pool.free + self.engine.prefixes.reclaimable >= ROOM
+        ample = self.ample
         heads = self.engine.calls.queues.waiting()
         for work in heads:
             self.waited[work] = 0 if work in running else self.waited[work] + ample
             # Each step has one of those before it, or a chunk of it; those that come later don't pass it for ever.
             bound = self.ahead_of.setdefault(work, sum(max(w.remaining, 1) for w in heads) + SPACES)
             assert self.waited[work] <= bound, f"a call waits for {self.waited[work]} steps beside {len(heads)}"
+
+    @property
+    def ample(self) -> bool:
+        """Whether nobody has to wait for room."""
+        return self.engine.pool.free + self.engine.prefixes.reclaimable >= ROOM
 
     # ---- what programs do
 
@@ -172,7 +197,7 @@ class Programs(RuleBasedStateMachine):
         """More tokens, which may replace the last ones. All after them is forgotten."""
         if not context.gone:
             start = max(len(context.tokens) - back, 0)
-            self.submit(context, prompt(kind, start, count), start, moved, masked)
+            self.submit(context, prompt(kind, start, count), start, moved, masked and not self.recurrent)
 
     @rule(some=st.lists(contexts, min_size=1, max_size=6, unique=True), count=st.integers(1, 12))
     def decode(self, some: list[Context], count: int) -> None:
@@ -221,6 +246,8 @@ class Programs(RuleBasedStateMachine):
         if not tokens:
             return None
         end = start + len(tokens)
+        far = self.is_far(context, start)
+        context.high = max(context.high, end) if start else end
         kept = {place: key for place, key in context.tokens.items() if place < start}
         new = {place: (token, place + moved) for place, token in enumerate(tokens, start)}
         # The mask lets each token see every other place, and itself.
@@ -244,7 +271,7 @@ class Programs(RuleBasedStateMachine):
             if place not in context.hidden and (masks is None or masks[-1] >> place & 1)
         ]
         assert call.name is not None
-        made = Call(context, call.name, context.space.submit(call), answer(seen, SPEC.vocabulary), source)
+        made = Call(context, call.name, context.space.submit(call), self.answer(seen, context), far, source)
         context.calls.append(made)
         self.calls.append(made)
         return made
@@ -258,14 +285,18 @@ class Programs(RuleBasedStateMachine):
         handle = self.inside(context.space.fork, context.handle)
         if handle is None:
             return Context(context.space, -1, doubtful=True, lost=True)
-        return Context(context.space, handle, dict(context.tokens), set(context.hidden))
+        return self.copied(context, context.space, handle)
+
+    def copied(self, context: Context, space: Space, handle: int, length: int = 1000) -> Context:
+        tokens = {place: key for place, key in context.tokens.items() if place < length}
+        return Context(space, handle, tokens, {p for p in context.hidden if p < length}, high=context.high)
 
     @rule(context=contexts, place=st.integers(0, 40), count=st.integers(1, 9), hide=st.booleans())
     def hide(self, context: Context, place: int, count: int, hide: bool) -> None:
         if context.gone:
             return
         self.do(self.all_of(context))
-        if context.gone or place + count > context.space.capacity(context.handle):
+        if context.gone or place + count > context.space.capacity(context.handle) or self.recurrent:
             return
         self.inside(context.space.hide, context.handle, place, (hide,) * count)
         places = set(range(place, place + count))
@@ -330,12 +361,12 @@ class Programs(RuleBasedStateMachine):
             if call.future.cancelled():
                 call.context.doubtful = True
                 continue
-            error = call.future.exception()
+            error, doubtful = call.future.exception(), call.context.doubtful
             if error is not None:
                 call.context.doubtful = True
                 expected = call.given_up and isinstance(error, InferletCancelled)
                 if not (expected or (self.failed and isinstance(error, DeviceLost))):
-                    assert call.context.space.closed and isinstance(error, InferletCancelled | OutOfPages), error
+                    assert self.may_fail(call, error, doubtful), error
             elif not call.context.doubtful:
                 assert int(call.future.result()[0].data[0]) == call.expected
 

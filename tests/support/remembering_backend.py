@@ -13,14 +13,15 @@ from benchmarks.null_backend import Compiled, NullBackend, Ran
 from pie_edge.backend import BytesLike
 from pie_edge.program.ops import Program, Role
 from tests.support.counting_backend import step_fields
+from tests.support.remembering_states import Recurrence, places_of
 
 Seen = Iterable[tuple[int, int]]
 """(token, position) of each place."""
 
 
-def answer(seen: Seen, vocabulary: int) -> int:
-    """What follows the places that a row sees, in whatever order they lie."""
-    return sum((31 * token + 17 * position + 7) ** 2 for token, position in seen) % vocabulary
+def answer(seen: Seen, vocabulary: int, remembered: int = 0) -> int:
+    """What follows the places that a row sees, in whatever order they lie, and what recurrent state adds."""
+    return (sum((31 * token + 17 * position + 7) ** 2 for token, position in seen) + remembered) % vocabulary
 
 
 @dataclass(eq=False)
@@ -85,13 +86,12 @@ class RememberingBackend(NullBackend):
         return found
 
     def _copy(self, program: Program, executable: _Bound, given: Mapping[str, memoryview]) -> None:
-        unit = 1 if program.name.startswith("copy-slots") else self._page_size
         for index in range(given["counts"][0]):
             source, target = given["sources"][index], given["targets"][index]
-            for slot in range(unit):
-                executable.put(
-                    target * unit + slot, self._page_size, executable.get(source * unit + slot, self._page_size)
-                )
+            if program.name.startswith("copy-slots"):
+                executable.put(target, self._page_size, executable.get(source, self._page_size))
+            else:
+                executable.copy(source, target)
 
     def _step(self, program: Program, executable: _Bound, block: memoryview) -> None:
         step = step_fields(program, block)
@@ -100,13 +100,16 @@ class RememberingBackend(NullBackend):
         if len(set(written)) != rows or min(written) < self._page_size:
             raise AssertionError(f"two rows of a step are written to one slot, or one to page 0: {written}")
         sources = memoryview(step["token_src"].tobytes()).cast("i")
-        for row, slot in enumerate(written):
-            token = sources[row] if sources[row] >= 0 else self._kept[-1 - sources[row]]
-            executable.put(slot, self._page_size, (token, step["positions"][row]))
+        tokens = [source if source >= 0 else self._kept[-1 - source] for source in sources[:rows]]
+        keys = list(zip(tokens, step["positions"][:rows].tolist(), strict=True))
+        for slot, key in zip(written, keys, strict=True):
+            executable.put(slot, self._page_size, key)
+        places = places_of(program)
+        added = [0] * rows if places is None else Recurrence(places, executable.states, step).run(keys)
         starts = step["query_starts"].tolist()
         of = {row: s for s in range(sequences) for row in range(starts[s], starts[s + 1])}
         self._answers = [
-            answer(self._seen(step, executable, of[row], row), self._vocabulary)
+            answer(self._seen(step, executable, of[row], row), self._vocabulary, added[row])
             for row in step["sample_rows"][:sampled].tolist()
         ]
 
@@ -143,8 +146,14 @@ class _Bound:
         memory, offset = self._place(slot, page_size)
         struct.pack_into("<II", memory, offset, *key)
 
+    def copy(self, source: int, target: int) -> None:
+        """A page, or slot, of all states."""
+        for name, memory in self.states.items():
+            size = memory.nbytes // self.program.values[name].shape[0]
+            memory.data[target * size : (target + 1) * size] = memory.data[source * size : (source + 1) * size]
+
     def _place(self, slot: int, page_size: int) -> tuple[bytearray, int]:
-        """A slot's eight bytes in the first layer's keys: its page, and there its own share."""
-        value = self.program.values["k.0"]
+        """A slot's eight bytes in the first keys: its page, and there its own share."""
+        name = next(name for name in self.states if name.startswith("k."))
         page, own = divmod(slot, page_size)
-        return self.states["k.0"].data, page * (value.nbytes // value.shape[0]) + own * 8
+        return self.states[name].data, page * (self.states[name].nbytes // self.program.values[name].shape[0]) + own * 8
