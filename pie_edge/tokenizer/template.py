@@ -120,6 +120,11 @@ class ChatTemplate:
         before_turns = _LOOP.split(source, maxsplit=1)[0]
         return "bos_token" in source or (bool(self.tokens["bos_token"]) and self.tokens["bos_token"] in before_turns)
 
+    @property
+    def takes_tools(self) -> bool:
+        name = WITH_TOOLS if WITH_TOOLS in self.sources else DEFAULT
+        return name in self.sources and self._compile(name).shapes.syntax.tools
+
     def thinking(self, is_on: bool) -> dict[str, bool]:
         """The variables that make the model think before it answers, or not. Raises ``TemplateError`` if the template has
         no such switch."""
@@ -141,13 +146,17 @@ class ChatTemplate:
             raise TemplateError(
                 f"this model has no default chat template, only {names}; give one of these as the template"
             )
-        if name not in self._compiled:
-            self._compiled[name] = Compiled(self.sources[name], self.tokens, self._clock)
-        if tools and not self._compiled[name].shapes.syntax.tools:
+        compiled = self._compile(name)
+        if tools and not compiled.shapes.syntax.tools:
             raise TemplateError(
                 "this model's chat template has no place for tools; describe them in a system message, "
                 "or give a template that takes tools"
             )
+        return compiled
+
+    def _compile(self, name: str) -> Compiled:
+        if name not in self._compiled:
+            self._compiled[name] = Compiled(self.sources[name], self.tokens, self._clock)
         return self._compiled[name]
 
 

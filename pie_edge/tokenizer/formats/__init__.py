@@ -1,4 +1,4 @@
-"""The formats in which models write reasoning and calls of tools, read as they come. ``docs/chat.md`` describes them."""
+"""The formats in which models write reasoning and calls of tools, read as they come."""
 
 from pie_edge.tokenizer.formats.decoder import Decoder, TokenDecoder
 from pie_edge.tokenizer.formats.detect import Formats, detect

@@ -79,6 +79,11 @@ class Formats:
         kind = CALLS.get(self.calls, Tagged) if calls else Tagged
         return kind(stream, REASONING.get(self.reasoning), inside, controls, tools)
 
+    @property
+    def has_tags(self) -> bool:
+        """Whether reasoning stands between tags."""
+        return self.reasoning in REASONING
+
     def is_inside(self, prompt: str) -> bool:
         """Whether a prompt that ends so has opened the reasoning."""
         tags = REASONING.get(self.reasoning)
