@@ -214,6 +214,7 @@ def _counts(usage: Usage) -> dict[str, int]:
         "evicted_pages": usage.evicted_pages,
         "parked_pages": usage.parked_pages,
         "restored_pages": usage.restored_pages,
+        "released_pages": usage.released_pages,
         "predicted": usage.predicted,
         "mispredicted": usage.mispredicted,
     }

@@ -16,6 +16,7 @@ from typing import Any
 from pie_edge.backend import Backend
 from pie_edge.control import batch, observation, snapshot
 from pie_edge.control.adoption import Adoption
+from pie_edge.control.behind import Behind
 from pie_edge.control.calls import Calls, not_finite
 from pie_edge.control.cells import Slots
 from pie_edge.control.contents import Contents
@@ -73,6 +74,7 @@ class Engine:
         self.facts = facts
         handles = itertools.count(1)
         self.pool = PagePool(device.cache.pages, device.cache.page_size)
+        self.behind = Behind(self.pool, device.window)
         self.prefixes = PrefixIndex(self.pool)
         self.residency = Residency(self.pool, self.prefixes, handles)
         self.parking = Parking(device.park_memory, spill)
@@ -298,8 +300,11 @@ class Engine:
         self.statistics.largest_step = max(self.statistics.largest_step, len(step.slices))
         for part in step.slices:
             part.work.flying -= 1
-            if self._adoption is not None and part.work.context is not None and not part.work.context.retired:
-                self.prefixes.insert(part.work.context)
+            context = part.work.context
+            if context is not None and not context.retired:
+                if self._adoption is not None:
+                    self.prefixes.insert(context)
+                part.work.space.usage.released_pages += self.behind.release(context, self.calls.everything)
         self._dispatch.answered(step, self.calls.foreseen, time.perf_counter())
         for readout, tensors in zip(step.readouts, results, strict=True):
             work = readout.part.work

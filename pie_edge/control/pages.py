@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pie_edge.control.cells import Token
+from pie_edge.control.gone import Gone, part_of, without
 from pie_edge.errors import InvalidHandle, OutOfPages
 
 if TYPE_CHECKING:
@@ -178,6 +179,8 @@ class WorkingSet:
     """What draws over this context derive from; None is its space's."""
     state: State | None = None
     """What it has beside pages, where the model is recurrent."""
+    gone: list[Gone] = field(default_factory=list)
+    """Places whose pages were released, being behind every layer's window."""
 
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size
@@ -285,8 +288,18 @@ def fork(
     keys, plain = context.keys[: len(copied)] if whole else [], context.plain and whole
     seed = context.seed if seed is None else seed
     indexed = min(context.indexed, len(keys))
-    state = None if context.state is None else context.state.share(len(copied) * pool.page_size)
-    return WorkingSet(copied, history, keys, indexed, plain, adapter=context.adapter, seed=seed, state=state)
+    size = pool.page_size
+    return WorkingSet(
+        copied,
+        history,
+        keys,
+        indexed,
+        plain,
+        adapter=context.adapter,
+        seed=seed,
+        state=None if context.state is None else context.state.share(len(copied) * size),
+        gone=part_of(context.gone, first * size, (first + len(copied)) * size),
+    )
 
 
 def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None:
@@ -303,6 +316,7 @@ def discard(pool: PagePool, context: WorkingSet, first: int, count: int) -> None
     del context.history[first * pool.page_size :]
     del context.keys[first:]
     context.indexed = min(context.indexed, first)
+    context.gone = without(context.gone, first * pool.page_size, (first + count) * pool.page_size, closing=True)
     context.plain = context.plain and not any(entry.written for entry in context.entries[first + count :])
     if context.state is not None:
         context.state.truncate(first * pool.page_size)

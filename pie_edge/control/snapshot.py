@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pie_edge.control.cells import known
+from pie_edge.control.gone import Gone, part_of
 from pie_edge.control.pages import Entry, PagePool, WorkingSet, span_bits
 from pie_edge.control.queue import Placement, Work
 from pie_edge.control.recurrence import State
@@ -20,7 +21,8 @@ from pie_edge.errors import InvalidHandle
 class Content:
     """The first ``length`` tokens of a context: a piece of bytes for each page, with the bits of those that are hidden.
 
-    ``history`` is the tokens themselves, empty where they aren't known to have made the keys.
+    ``history`` is the tokens themselves, empty where they aren't known to have made the keys. Pages whose keys are all ``gone``,
+    being behind every layer's window, are zeros.
     """
 
     length: int
@@ -29,6 +31,7 @@ class Content:
     history: tuple[int, ...]
     state: Recurrent | None = None
     """What there is beside pages, where the model has it and a token was forwarded."""
+    gone: tuple[Gone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,9 @@ class PageContents(Protocol):
 
     def put(self, entry: Entry, content: bytes) -> None: ...
 
+    @property
+    def page_states(self) -> tuple[PageState, ...]: ...
+
 
 class Cache(Protocol):
     """The engine, as far as it is needed here."""
@@ -89,10 +95,12 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
             f"{space.name} saves {length} tokens of a working set that has room for {context.capacity(size)}"
         )
     entries = tuple(context.entries[: -(-length // size)])
-    wanted = [span_bits(index, 0, length, size) for index in range(len(entries))]
+    whole = [span_bits(index, 0, length, size) for index in range(len(entries))]
     read: list[Callable[[], Awaitable[Content]]] = []
 
     async def start() -> None:
+        gone = part_of(context.gone, 0, length)
+        wanted = [bits & ~_gone_bits(gone, index, size) for index, bits in enumerate(whole)]
         for index, (entry, bits) in enumerate(zip(entries, wanted, strict=True)):
             missing = bits & ~entry.written
             if missing:
@@ -104,10 +112,15 @@ def save(cache: Cache, space: Space, working_set: int, length: int) -> Coroutine
         hidden = tuple(entry.hidden & bits for entry, bits in zip(entries, wanted, strict=True))
         if context.state is not None and length:
             context.state.check(length, space.name, "saves a context up to token")
-        pages, state = cache.contents.read(entries), _read_state(cache, context.state if length else None)
+        there = [index for index, bits in enumerate(wanted) if bits]
+        reading = cache.contents.read([entries[index] for index in there])
+        state = _read_state(cache, context.state if length else None)
 
         async def gather() -> Content:
-            return Content(length, tuple(await pages), hidden, tuple(history or ()), await state())
+            pages = [bytes(sum(state.page_bytes for state in cache.contents.page_states))] * len(entries)
+            for index, content in zip(there, await reading, strict=True):
+                pages[index] = content
+            return Content(length, tuple(pages), hidden, tuple(history or ()), await state(), tuple(gone))
 
         read.append(gather)
 
@@ -136,6 +149,13 @@ def _read_state(cache: Cache, state: State | None) -> Callable[[], Awaitable[Rec
     return read
 
 
+def _gone_bits(gone: Sequence[Gone], index: int, size: int) -> int:
+    found = 0
+    for one in gone:
+        found |= span_bits(index, one.first, one.end, size)
+    return found
+
+
 def load(cache: Cache, space: Space, working_set: int, content: Content) -> None:
     """Fill an empty context. Its pages come to the device with its first pass, as those do that were swapped out.
 
@@ -151,8 +171,10 @@ def load(cache: Cache, space: Space, working_set: int, content: Content) -> None
         space.reserve(working_set, lacking)
     for index, (page, hidden) in enumerate(zip(content.pages, content.hidden, strict=True)):
         entry = context.entries[index]
-        cache.contents.put(entry, page)
-        entry.written, entry.hidden = span_bits(index, 0, content.length, size), hidden
+        written = span_bits(index, 0, content.length, size) & ~_gone_bits(content.gone, index, size)
+        if written:
+            cache.contents.put(entry, page)
+        entry.written, entry.hidden = written, hidden
     if content.state is not None and context.state is not None and cache.slot_contents is not None:
         state, saved = context.state, content.state
         state.give_back()
@@ -162,4 +184,5 @@ def load(cache: Cache, space: Space, working_set: int, content: Content) -> None
                 entry.written = 1
         state.end, state.base, state.length, state.lost = saved.end, saved.base, content.length, False
     context.history, context.keys = list(content.history), []
+    context.gone = list(content.gone)
     context.plain = len(content.history) == content.length and not any(content.hidden)

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from pie_edge.control import pages
+from pie_edge.control.behind import Behind
 from pie_edge.control.cells import Cell, Token
 from pie_edge.control.channels import Channels
+from pie_edge.control.gone import without
 from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.queue import ForwardCall, HostTensor, Placement, Work
@@ -37,6 +39,8 @@ class Usage:
     parked_states: int = 0
     """Slots of recurrent state of it that did."""
     restored_states: int = 0
+    released_pages: int = 0
+    """Pages of it that no token could see any more, being behind every layer's window, and that went back to the pool."""
     predicted: int = 0
     """Passes that run-ahead had prepared when they were asked for."""
     mispredicted: int = 0
@@ -79,6 +83,7 @@ class Submitter(Protocol):
     pool: PagePool
     slots: StatePool | None
     """Of recurrent state, where the model has such."""
+    behind: Behind
     context_limit: int
     vocabulary: int
     adapters: tuple[str, ...]
@@ -254,6 +259,7 @@ class Space:
         tokens = exchange.tokens if exchange else call.tokens
         self._check_call(call, len(tokens), context)
         places = tuple(range(call.start, call.end))
+        self.engine.behind.check(self.name, context, call.start, call.positions or places)
         request = Request(
             queue=id(context),
             tokens=tokens,
@@ -269,6 +275,8 @@ class Space:
             adapter=self.adapter_number(call.adapter),
         )
         work = self.engine.enqueue(self, request)
+        if context.gone:
+            context.gone = without(context.gone, call.start, call.end)
         if exchange:
             exchange.commit(work)
         if call.mask is not None:
@@ -322,7 +330,8 @@ class Space:
 
     def _grow(self, context: WorkingSet, count: int) -> None:
         pool = self.engine.pool
-        if len(context.entries) + count > pool.total:
+        # Where pages are released a context may go on for longer than the pool is large.
+        if len(context.entries) + count > pool.total and not self.engine.behind.window:
             raise OutOfPages(
                 f"{self.name} asked for {len(context.entries) + count} KV pages of {pool.page_size} tokens; there are "
                 f"{pool.total} in all. Ask for fewer tokens, or raise kv_memory in the configuration"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from pie_edge.control.gone import Gone
 from pie_edge.control.snapshot import Content, PageState
 
 MAGIC = b"pie-kv\x00\x01"
@@ -64,6 +65,7 @@ def encode(model: Model, content: Content, note: str) -> bytes:
         "length": content.length,
         "hidden": [place for place in range(content.length) if _bit(content.hidden, place, model.page_size)],
         "history": list(content.history),
+        "gone": list(content.gone),
         "note": note,
         "crc": zlib.crc32(body),
     }
@@ -78,6 +80,7 @@ def decode(model: Model, data: bytes) -> tuple[Content, str]:
         _check(model, header, body)
         length, dtype = int(header["length"]), np.dtype(header["dtype"])
         hidden, history = {int(place) for place in header["hidden"]}, tuple(int(one) for one in header["history"])
+        gone = tuple(Gone(*map(int, one)) for one in header.get("gone", ()))
         note = str(header["note"])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"its header is wrong ({type(error).__name__}: {error})") from None
@@ -94,6 +97,7 @@ def decode(model: Model, data: bytes) -> tuple[Content, str]:
         tuple(b"".join(part[page].tobytes() for part in parts) for page in range(pages)),
         tuple(sum(1 << slot for slot in range(size) if page * size + slot in hidden) for page in range(pages)),
         history,
+        gone,
     )
     return content, note
 

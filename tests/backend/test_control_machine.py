@@ -10,7 +10,7 @@ import asyncio
 import itertools
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import settings
@@ -22,7 +22,7 @@ from pie_edge.control.engine import Engine
 from pie_edge.control.pages import UNMAPPED
 from pie_edge.control.queue import ForwardCall, OutputOf, Work
 from pie_edge.control.space import Space
-from pie_edge.errors import DeviceLost, InferletCancelled, OutOfPages
+from pie_edge.errors import ContextOverflow, DeviceLost, InferletCancelled, OutOfPages
 from tests.support.remembering_backend import RememberingBackend, answer
 from tests.support.tiny import ARGMAX, PAGE, SPEC, open_tiny
 
@@ -41,6 +41,8 @@ class Context:
     handle: int
     tokens: dict[int, tuple[int, int]] = field(default_factory=dict)
     hidden: set[int] = field(default_factory=set)
+    reached: int = 0
+    """The furthest place that a pass was asked for."""
     doubtful: bool = False
     lost: bool = False
     """There never was such a working set."""
@@ -78,11 +80,13 @@ class Programs(RuleBasedStateMachine):
     contexts: Bundle[Context] = Bundle("contexts")
     recurrent = False
     """Whether the model has more than keys and values: then no token can be hidden."""
+    window = 0
+    """Tokens that every layer sees; 0: all."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.backend = RememberingBackend(SPEC.vocabulary, PAGE)
+        self.backend = RememberingBackend(SPEC.vocabulary, PAGE, self.window)
         self.spaces: list[Space] = []
         self.calls: list[Call] = []
         self.names = itertools.count()
@@ -116,6 +120,7 @@ class Programs(RuleBasedStateMachine):
     async def opened(self, depth: int, park_memory: int) -> Engine:
         return await open_tiny(
             self.backend,
+            spec=replace(SPEC, window=self.window),
             kv_memory=PAGES * PAGE_BYTES,
             rows=24,
             shared_rows=8,
@@ -264,17 +269,35 @@ class Programs(RuleBasedStateMachine):
             embeds=((0, OutputOf(source.name, 0)),) if source else (),
             name=next(self.names),
         )
+        assert call.name is not None
+        submitted = self.submitted(context, call)
+        if submitted is None:
+            return None
         context.tokens = kept | new
+        context.reached = max(context.reached, end)
+        last = new[end - 1][1]
         seen = [
             key
             for place, key in context.tokens.items()
-            if place not in context.hidden and (masks is None or masks[-1] >> place & 1)
+            if place not in context.hidden
+            and (masks is None or masks[-1] >> place & 1)
+            and (not self.window or last - key[1] < self.window)
         ]
-        assert call.name is not None
-        made = Call(context, call.name, context.space.submit(call), self.answer(seen, context), far, source)
+        made = Call(context, call.name, submitted, self.answer(seen, context), far, source)
         context.calls.append(made)
         self.calls.append(made)
         return made
+
+    def submitted(self, context: Context, call: ForwardCall) -> asyncio.Future[Any] | None:
+        """Nothing is refused, unless it goes back by more than a page, to where keys are missed."""
+        try:
+            return context.space.submit(call)
+        except ContextOverflow as error:
+            refused = str(error)
+        assert self.window
+        assert "were released" in refused
+        assert min(call.positions or range(call.start, call.end)) < context.reached - PAGE
+        return None
 
     @rule(target=contexts, context=contexts)
     def fork(self, context: Context) -> Any:
@@ -289,7 +312,8 @@ class Programs(RuleBasedStateMachine):
 
     def copied(self, context: Context, space: Space, handle: int, length: int = 1000) -> Context:
         tokens = {place: key for place, key in context.tokens.items() if place < length}
-        return Context(space, handle, tokens, {p for p in context.hidden if p < length}, high=context.high)
+        hidden = {place for place in context.hidden if place < length}
+        return Context(space, handle, tokens, hidden, context.reached, high=context.high)
 
     @rule(context=contexts, place=st.integers(0, 40), count=st.integers(1, 9), hide=st.booleans())
     def hide(self, context: Context, place: int, count: int, hide: bool) -> None:
@@ -411,6 +435,50 @@ class Programs(RuleBasedStateMachine):
 
 TestPrograms = Programs.TestCase
 TestPrograms.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+
+
+class WindowedPrograms(Programs):
+    """Every layer sees little, so that pages behind it are released all the time: no answer may change by that."""
+
+    window = 6
+
+    @rule(context=Programs.contexts, back=st.integers(5, 40), count=st.integers(1, 30), kind=st.integers(0, 2))
+    def go_back(self, context: Context, back: int, count: int, kind: int) -> None:
+        """Further than a window reaches, or to the beginning."""
+        if not context.gone:
+            start = max(len(context.tokens) - back, 0)
+            self.submit(context, prompt(kind, start, count), start)
+
+    @rule(target=Programs.contexts, context=Programs.contexts, first=st.integers(0, 3), count=st.integers(1, 6))
+    def slice(self, context: Context, first: int, count: int) -> Any:
+        """Some pages, whose tokens keep their positions."""
+        lost = Context(context.space, -1, doubtful=True, lost=True)
+        if not context.gone:
+            self.do(self.all_of(context))
+        if context.gone or context.doubtful or len(context.tokens) <= first * PAGE:
+            return lost
+        held = context.space.capacity(context.handle) // PAGE
+        count = min(count, held - first)
+        handle = self.inside(context.space.slice, context.handle, first, count)
+        if handle is None:
+            return lost
+        inside = range(first * PAGE, (first + count) * PAGE)
+        tokens = {place - inside.start: key for place, key in context.tokens.items() if place in inside}
+        hidden = {place - inside.start for place in context.hidden if place in inside}
+        return Context(context.space, handle, tokens, hidden, reached=SPEC.context)
+
+    @invariant()
+    def released_pages_are_nobodys(self) -> None:
+        if hasattr(self, "engine"):
+            for space in self.engine.spaces:
+                for context in space.contexts():
+                    for one in context.gone:
+                        for entry in context.entries[-(-one.first // PAGE) : one.end // PAGE]:
+                            assert entry.page == UNMAPPED and not entry.written and entry.parked is None
+
+
+TestWindowedPrograms = WindowedPrograms.TestCase
+TestWindowedPrograms.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 
 
 def test_a_wrong_working_set_is_noticed_by_the_model_too() -> None:

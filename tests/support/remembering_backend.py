@@ -35,10 +35,12 @@ class Memory:
 
 class RememberingBackend(NullBackend):
     """Runs model steps, copies of pages and tokens, and epilogues that are one greedy token. The first eight bytes of a token's
-    key are the token and its position. ``fail_next`` makes the next step's read raise it."""
+    key are the token and its position. A row sees the last ``window`` positions, or all. ``fail_next`` makes the next step's read
+    raise it."""
 
-    def __init__(self, vocabulary: int, page_size: int) -> None:
+    def __init__(self, vocabulary: int, page_size: int, window: int = 0) -> None:
         super().__init__()
+        self._window = window
         self.fail_next: Exception | None = None
         self._vocabulary = vocabulary
         self._page_size = page_size
@@ -125,7 +127,9 @@ class RememberingBackend(NullBackend):
             for slot in range(size):
                 later = step["fresh_bits"][entry] >> slot & 1 and (entry - first) * size + slot > step["row_index"][row]
                 if bits >> slot & 1 and not later:
-                    yield executable.get(step["pages"][entry] * size + slot, size)
+                    token, position = executable.get(step["pages"][entry] * size + slot, size)
+                    if not self._window or step["positions"][row] - position < self._window:
+                        yield token, position
 
 
 @dataclass(eq=False)

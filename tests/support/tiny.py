@@ -105,9 +105,13 @@ def adapted_weights(number: int) -> dict[str, Any]:
 
 
 async def open_tiny(
-    backend: Backend, spill: Spill | None = None, adapters: Adapters | None = None, **settings: Any
+    backend: Backend,
+    spill: Spill | None = None,
+    adapters: Adapters | None = None,
+    spec: LlamaSpec = SPEC,
+    **settings: Any,
 ) -> Engine:
     facts = ModelFacts("tiny", "llama", SPEC.vocabulary, SPEC.context, PAGE)
     weights = {name: (Dense(DType.F32), ArrayWeight(values)) for name, values in random_weights().items()}
     chosen = DeviceSettings(**({"page_size": PAGE, "kv_memory": 1 << 20, "rows": 32, "sequences": 8} | settings))
-    return await Engine.open(facts, SPEC, llama, weights, backend, chosen, spill=spill, adapters=adapters)
+    return await Engine.open(facts, spec, llama, weights, backend, chosen, spill=spill, adapters=adapters)
