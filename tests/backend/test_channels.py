@@ -257,7 +257,7 @@ def test_what_a_pass_observes_comes_after_what_it_returns() -> None:
 
 
 def test_without_room_on_the_device_takers_wait_for_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pie_edge.control.device.VALUE_WORDS", -7)
+    monkeypatch.setattr("pie_edge.control.needs.VALUE_WORDS", -7)
 
     async def test() -> None:
         async with engine_on(ReferenceBackend(), sequences=8) as engine:
