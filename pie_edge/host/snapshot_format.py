@@ -97,7 +97,7 @@ def decode(model: Model, data: bytes) -> tuple[Content, str]:
         tuple(b"".join(part[page].tobytes() for part in parts) for page in range(pages)),
         tuple(sum(1 << slot for slot in range(size) if page * size + slot in hidden) for page in range(pages)),
         history,
-        gone,
+        gone=gone,
     )
     return content, note
 
