@@ -38,5 +38,7 @@ FAMILIES: dict[str, About] = {
     "granite": About("Granite 3, its dense models", "multipliers", ("granite3.3", "granite4")),
     "smollm3": About("SmolLM3", "every fourth layer without rope", ("smollm3",)),
     "gpt2": About("GPT-2, DistilGPT-2", "learned positions, layer norms, biases, an MLP without gate"),
+    "lfm2": About("LFM2, its dense models", "short convolutions between gates, attention in some layers", ("lfm2",)),
+    "qwen3_5": About("Qwen 3.5, its dense models, text", "gated delta nets, and gated attention in every fourth layer"),
 }
 """By the architecture's name, in the page's order."""
