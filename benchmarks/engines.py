@@ -62,7 +62,7 @@ async def _backend(name: str, exact: bool, threads: int) -> Backend:
 async def engine_on(checkpoint: Checkpoint, device: Backend, settings: DeviceSettings | None = None) -> Engine:
     """By default with the settings that a user gets who sets none."""
     facts = registry.facts(checkpoint)
-    spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+    spec, family = registry.read(facts), registry.family(facts)
     supports = device.limits.supports
     sources = weight_sources(checkpoint.tensors, family.weights(spec), supports)
     weights = {name: (source.target, source) for name, source in sources.items()}

@@ -105,7 +105,7 @@ async def open_runtime(
     checkpoint = open_checkpoint(path)
     try:
         facts = registry.facts(checkpoint, settings.context)
-        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+        spec, family = registry.read(facts), registry.family(facts)
         # The tokenizer is built on another thread while the weights are on their way.
         language = asyncio.create_task(asyncio.to_thread(open_text, checkpoint))
         try:

@@ -45,7 +45,7 @@ def _facts(checkpoint: Checkpoint, backend: Backend, settings: Settings) -> dict
     from pie_edge.weights.source import weight_sources
 
     facts = registry.facts(checkpoint, settings.context)
-    spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+    spec, family = registry.read(facts), registry.family(facts)
     sources = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
     encodings = {name: source.target for name, source in sources.items()}
     found = needs_of(Model(spec, family, encodings), backend, device_settings(settings))

@@ -85,5 +85,6 @@ def wide(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _whole(sharers: list[WeightSpec]) -> tuple[int, ...]:
     """The shape of the tensor whose rows these weights share out."""
     one = sharers[0]
-    shape = (sum(weight.shape[0] for weight in sharers), *one.shape[1:])
-    return shape[::-1] if one.transposed else shape
+    shape = (sum(weight.shape[0] for weight in sharers) // max(one.matrices, 1), *one.shape[1:])
+    shape = shape[::-1] if one.transposed else shape
+    return (one.matrices, *shape) if one.matrices else shape

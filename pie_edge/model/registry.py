@@ -10,9 +10,15 @@ from typing import Any, Protocol, cast
 
 from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.model.check import check
-from pie_edge.model.spec import Facts, Family, Spec
+from pie_edge.model.spec import GGUF, Facts, Family, Spec
 
-_ALIASES = {"gemma3_text": "gemma3", "qwen3_5_text": "qwen3_5", "qwen35": "qwen3_5"}
+_ALIASES = {
+    "gemma3_text": "gemma3",
+    "qwen3_5_text": "qwen3_5",
+    "qwen35": "qwen3_5",
+    "qwen3moe": "qwen3_moe",
+    "gpt-oss": "gpt_oss",
+}
 _NAMES = (
     "llama",
     "mistral",
@@ -28,17 +34,23 @@ _NAMES = (
     "gpt2",
     "lfm2",
     "qwen3_5",
+    "mixtral",
+    "qwen3_moe",
+    "gpt_oss",
 )
 FAMILIES = {name: f"pie_edge.model.{_ALIASES.get(name, name)}" for name in (*_NAMES, *_ALIASES)}
 """Architecture names as GGUF (``general.architecture``) and Hugging Face (``model_type``) write them."""
 
 
-def family(architecture: str, path: str) -> Family:
-    """The family of an architecture. Raises Unsupported naming the nearest one known."""
+def family(facts: Facts) -> Family:
+    """The family of a checkpoint. Raises Unsupported naming the nearest one known."""
+    architecture = facts.architecture
+    if architecture == "llama" and facts.container == GGUF and facts.integer("expert_count", 0):
+        architecture = "mixtral"  # Its GGUF files say llama.
     if architecture not in FAMILIES:
         near = difflib.get_close_matches(architecture, FAMILIES, n=1, cutoff=0.0)
         raise Unsupported(
-            f"{path}: architecture {architecture!r} is not known to this version; it knows {', '.join(_NAMES)}"
+            f"{facts.path}: architecture {architecture!r} is not known to this version; it knows {', '.join(_NAMES)}"
             f" (nearest: {near[0]}). Import a model of one of these"
         )
     return cast(Family, importlib.import_module(FAMILIES[architecture]))
@@ -74,7 +86,7 @@ def facts(checkpoint: CheckpointLike, context: int = 0) -> Facts:
 
 def read(facts: Facts) -> Spec:
     """The checked Spec of a checkpoint: every weight is there in the right shape."""
-    chosen = family(facts.architecture, facts.path)
+    chosen = family(facts)
     spec = cast(Spec, chosen.read(facts))
     if spec.layers > len(facts.tensors):
         # Before anything is listed by layer: a count from a damaged file may be in the billions.

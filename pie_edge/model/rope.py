@@ -49,14 +49,22 @@ class Rope:
 
 
 def read_rope(
-    facts: Facts, head_dim: int, context: int, *, base: float = 10000.0, style: str = "neox"
+    facts: Facts, head_dim: int, context: int, *, base: float = 10000.0, style: str = "neox", whole: bool = True
 ) -> tuple[Rope, int]:
     """The rope of a checkpoint, and how many positions it is good for: ``context``, or what its scaling makes of that.
 
-    ``style`` is that of the GGUF; Hugging Face checkpoints keep the halves apart. Raises Unsupported for another scaling.
+    ``style`` is that of the GGUF; Hugging Face checkpoints keep the halves apart. ``whole``: YaRN's ramp begins and ends at
+    whole frequencies, for which a GGUF has no key. Raises Unsupported for another scaling.
     """
     if facts.container == GGUF:
-        return _from_gguf(facts, head_dim, context, base, style)
+        plain = _plain(
+            facts,
+            facts.integer("rope.dimension_count", head_dim),
+            head_dim,
+            facts.number("rope.freq_base", base),
+            style,
+        )
+        return _from_gguf(facts, plain, context, whole)
     return scaled(declared(facts, base), head_dim, context)
 
 
@@ -194,9 +202,7 @@ def _reach(facts: Facts, original: int, context: int) -> tuple[bool, int]:
     return long, context if long else min(original, context)
 
 
-def _from_gguf(facts: Facts, head_dim: int, context: int, base: float, style: str) -> tuple[Rope, int]:
-    rotary = facts.integer("rope.dimension_count", head_dim)
-    plain = _plain(facts, rotary, head_dim, facts.number("rope.freq_base", base), style)
+def _from_gguf(facts: Facts, plain: Rope, context: int, whole: bool) -> tuple[Rope, int]:
     kind, factor = facts.text("rope.scaling.type", "none"), facts.number("rope.scaling.factor", 1.0)
     original = facts.integer("rope.scaling.original_context_length", context)
     original = int(_positive(facts, "rope.scaling.original_context_length", original))
@@ -209,7 +215,7 @@ def _from_gguf(facts: Facts, head_dim: int, context: int, base: float, style: st
         return replace(plain, tensor=_LONG if long else _SHORT, magnitude=magnitude), reach
     if kind == "yarn" and _positive(facts, "rope.scaling.factor", factor) > 1:
         ends = _ends(facts, "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow")
-        factors, grown = _yarn(plain, factor, ends, original), magnitude * (0.1 * math.log(factor) + 1.0)
+        factors, grown = _yarn(plain, factor, ends, original, whole=whole), magnitude * (0.1 * math.log(factor) + 1.0)
         return replace(plain, factors=factors, magnitude=grown), _stretched(context, original, factor)
     if kind not in ("none", "linear", "yarn"):
         raise facts.refuse(f"rope scaling {kind!r}")

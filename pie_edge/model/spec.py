@@ -73,6 +73,10 @@ class WeightSpec:
     """Where its rows don't lie together: the first row of each run of them, and how many there are."""
     transposed: bool = False
     """The file keeps it as ``[columns, rows]``."""
+    matrices: int = 0
+    """How many matrices it has one below another, for which the file's tensor has an axis; or vectors one after another."""
+    step: int = 1
+    """Of rows that take turns (a gate's and what it lets through), every how many-th is its own."""
     values: tuple[float, ...] = ()
     """A weight that follows from the metadata: a vector of these."""
 

@@ -10,7 +10,8 @@ from typing import Any, Literal, Self
 
 from pie_edge.errors import BadCheckpoint, ModelNotFound, TokenizerError, Unsupported
 from pie_edge.weights import gguf, safetensors
-from pie_edge.weights.grouped import AnyTensor, gather
+from pie_edge.weights.grouped import gather
+from pie_edge.weights.stacked import AnyTensor, stack
 from pie_edge.weights.tensor import Source
 
 Container = Literal["gguf", "safetensors"]
@@ -132,11 +133,11 @@ def open_checkpoint(path: Path) -> Checkpoint:
     kind = sniff(path)
     if kind == "gguf":
         found = gguf.read_gguf(path)
-        return Checkpoint(path, "gguf", found.metadata, found.tensors, found.sources)
+        return Checkpoint(path, "gguf", found.metadata, stack(found.tensors), found.sources)
     read = safetensors.read_index if kind == "index" else safetensors.read_safetensors
     weights = read(path)
     files = LazyFiles(path.parent)
-    tensors = gather(weights.tensors, files.get("config.json", {}))
+    tensors = stack(gather(weights.tensors, files.get("config.json", {})))
     return Checkpoint(path, "safetensors", files, tensors, weights.sources)
 
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.program.encodings import Affine, DType
 from pie_edge.weights.fp8 import SCALE, BlockScaledTensor, block_scaled
+from pie_edge.weights.mxfp4 import Mxfp4Tensor, mxfp4
 from pie_edge.weights.repack import repack
 from pie_edge.weights.tensor import Tensor
 from pie_edge.weights.widen import Planes
@@ -123,7 +124,7 @@ def _awq(tensor: GroupedTensor, rows: slice) -> tuple[Array, Array]:
     return np.ascontiguousarray(codes), zeros
 
 
-MadeTensor = GroupedTensor | BlockScaledTensor
+MadeTensor = GroupedTensor | BlockScaledTensor | Mxfp4Tensor
 """A matrix made of several tensors."""
 AnyTensor = Tensor | MadeTensor
 
@@ -140,6 +141,8 @@ def gather(tensors: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str
     method = other.get("quant_method") if isinstance(other, Mapping) else None
     if isinstance(other, Mapping) and method in ("gptq", "awq"):
         return _gathered(tensors, ".qweight", lambda stem: _by_columns(tensors, stem, method.upper(), other))
+    if method == "mxfp4":
+        return mxfp4(tensors)
     if isinstance(other, Mapping) and method == "fp8":
         return _gathered(tensors, SCALE, lambda stem: block_scaled(tensors, stem, other))
     return dict(tensors)

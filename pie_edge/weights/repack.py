@@ -71,7 +71,7 @@ def _run(rule: Rule, blocks: Bytes, out: NDArray[np.generic]) -> None:
     if isinstance(rule, Half):
         out[:, 0] = blocks[:, rule.offset : rule.offset + 2].view("<f2")[:, 0]
     elif isinstance(rule, Exponent):
-        out[:, 0] = _HALVED_E8M0[blocks[:, rule.offset]]
+        out[:, 0] = HALVED_E8M0[blocks[:, rule.offset]]
     else:
         _integers(rule, blocks, out.view(np.uint8))
 
@@ -136,4 +136,5 @@ def _halved_e8m0() -> NDArray[np.uint16]:
     return normal
 
 
-_HALVED_E8M0 = _halved_e8m0()
+HALVED_E8M0 = _halved_e8m0()
+"""``2 ** (byte − 128)`` by the byte, as bf16's bits."""

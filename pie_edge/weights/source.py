@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -10,9 +11,10 @@ import numpy as np
 
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType, Encoding
-from pie_edge.weights.grouped import AnyTensor, MadeTensor
+from pie_edge.weights.grouped import MadeTensor
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import repack
+from pie_edge.weights.stacked import AnyTensor, StackedTensor, by_matrix, joined
 from pie_edge.weights.tensor import Tensor
 from pie_edge.weights.widen import choose, widen
 
@@ -30,7 +32,7 @@ class FileWeight:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
+        return _flat(self.tensor.shape)
 
     def raw(self, first: int, count: int) -> memoryview:
         row = self.tensor.nbytes // self.tensor.rows
@@ -44,7 +46,7 @@ class FileWeight:
 class MadeWeight:
     """A matrix that the file keeps as several tensors."""
 
-    tensor: MadeTensor
+    tensor: MadeTensor | StackedTensor
     target: Encoding
 
     @property
@@ -53,7 +55,7 @@ class MadeWeight:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.tensor.shape
+        return _flat(self.tensor.shape)
 
     def raw(self, first: int, count: int) -> memoryview:
         raise NotImplementedError("its rows don't lie in the file in one piece")
@@ -125,6 +127,48 @@ class Transposed:
 
 
 @dataclass(frozen=True, slots=True)
+class PartOfEach:
+    """Of matrices that a file has one below another the rows from ``first`` on, every ``step``-th, or of its rows of numbers
+    the numbers. ``transposed`` matrices are dense."""
+
+    whole: WholeWeight
+    shape: tuple[int, ...]
+    matrices: int
+    first: int
+    step: int
+    transposed: bool
+    encoding: str = "part of each"
+
+    @property
+    def target(self) -> Encoding:
+        return self.whole.target
+
+    def raw(self, first: int, count: int) -> memoryview:
+        raise NotImplementedError("its rows don't lie in the file in one piece")
+
+    def planes(self, first: int, count: int) -> dict[str, Any]:
+        rows = self.shape[0] // self.matrices
+        if len(self.shape) == 1:
+            values = self.whole.planes(0, self.matrices)["values"][:, self.first :: self.step][:, :rows]
+            return {"values": np.ascontiguousarray(values).reshape(1, -1)}
+        return joined(self._of_matrix(*some) for some in by_matrix(first, count, rows))
+
+    def _of_matrix(self, matrix: int, first: int, count: int) -> dict[str, Any]:
+        each = self.whole.shape[0] // self.matrices
+        start, length = self.first + self.step * first, self.step * (count - 1) + 1
+        if self.transposed:
+            values = self.whole.planes(matrix * each, each)["values"]
+            return {"values": np.ascontiguousarray(values[:, start : start + length : self.step].T)}
+        found = self.whole.planes(matrix * each + start, length)
+        return {name: np.ascontiguousarray(plane[:: self.step]) for name, plane in found.items()}
+
+
+def _flat(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Matrices one below another are one."""
+    return shape if len(shape) < 3 else (math.prod(shape[:-1]), shape[-1])
+
+
+@dataclass(frozen=True, slots=True)
 class Computed:
     """A vector that follows from the metadata."""
 
@@ -146,7 +190,7 @@ class Computed:
         return {"values": np.array([self.values], np.float32)}
 
 
-AnyWeight = WholeWeight | RowsOf | Transposed | Computed
+AnyWeight = WholeWeight | RowsOf | Transposed | PartOfEach | Computed
 
 
 class Wanted(Protocol):
@@ -166,6 +210,10 @@ class Wanted(Protocol):
     def transposed(self) -> bool: ...
     @property
     def values(self) -> tuple[float, ...]: ...
+    @property
+    def matrices(self) -> int: ...
+    @property
+    def step(self) -> int: ...
 
 
 def weight_sources(
@@ -183,6 +231,8 @@ def _source(tensors: Mapping[str, AnyTensor], wanted: Wanted, supported: Callabl
         # Without the axes of one that convolutions have.
         tensor = replace(tensor, shape=wanted.shape)
     whole = file_weight(tensor, supported)
+    if wanted.matrices and (whole.shape != wanted.shape or wanted.transposed):
+        return PartOfEach(whole, wanted.shape, wanted.matrices, wanted.first, wanted.step, wanted.transposed)
     if wanted.transposed:
         return Transposed(whole, wanted.shape, wanted.first)
     runs = wanted.runs or ((wanted.first, wanted.shape[0]),)

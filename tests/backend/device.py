@@ -106,7 +106,7 @@ class LoadedModel:
         """A checkpoint, each weight in the narrowest exact encoding that the backend takes."""
         checkpoint = open_checkpoint(path)
         facts = registry.facts(checkpoint, context)
-        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+        spec, family = registry.read(facts), registry.family(facts)
         found = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
         return await cls.load(backend, spec, family, {name: (source.target, source) for name, source in found.items()})
 

@@ -13,10 +13,13 @@ from pie_edge.backends.cpu.backend import open_cpu
 from tests.backend.device import LoadedModel
 from tests.support import family_oracle
 from tests.support.family_oracle import CASES
+from tests.support.mixture_checkpoints import is_packed
 from tests.support.oracle_run import part_pass, whole_pass
 
 TOLERANCE = 1e-4
-"""The weights are float32, and the cpu backend keeps everything else so."""
+"""Where the weights are float32: the cpu backend keeps everything else so."""
+QUANTISED = 2e-3
+"""Where they are codes: what meets them is rounded to 16 bits."""
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,7 @@ def test_a_family_says_what_transformers_says(name: str, container: str, loop: a
         return whole, last
 
     whole, last = loop.run(logits())
-    np.testing.assert_allclose(whole, oracle.logits, rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(last, oracle.logits[-1:], rtol=0, atol=TOLERANCE)
+    tolerance = QUANTISED if is_packed(oracle.config) else TOLERANCE
+    np.testing.assert_allclose(whole, oracle.logits, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(last, oracle.logits[-1:], rtol=0, atol=tolerance)
     assert whole[len(oracle.prompt) - 1 :].argmax(axis=-1).tolist() == oracle.greedy

@@ -69,7 +69,7 @@ async def loaded(path: Path, backend: str) -> int:
     settings = load({"backend": backend}).settings
     with open_checkpoint(path) as checkpoint:
         facts = registry.facts(checkpoint)
-        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+        spec, family = registry.read(facts), registry.family(facts)
         engine = await runtime._open_engine(
             "tiny", checkpoint, spec, family, choose(backend), settings, runtime._silent
         )

@@ -46,7 +46,7 @@ def sources(path: Path, backend: VulkanBackend) -> tuple[Any, Any, dict[str, Any
     """Spec, family, and each weight as the file has it."""
     checkpoint = open_checkpoint(path)
     facts = registry.facts(checkpoint)
-    spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+    spec, family = registry.read(facts), registry.family(facts)
     found = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
     return spec, family, {name: (source.target, source) for name, source in found.items()}
 

@@ -7,7 +7,11 @@ import pytest
 from pie_edge.model import registry
 from tests.support import models_page
 from tests.support.family_configs import CONFIGS
+from tests.support.mixture_checkpoints import is_packed
 from tests.support.models_facts import FAMILIES
+
+QUANTISED = 2e-3
+"""As ``test_cpu_families`` allows."""
 
 
 def test_the_page_is_what_the_generator_writes() -> None:
@@ -25,5 +29,6 @@ def test_every_configuration_was_measured_and_was_near_enough() -> None:
     found = models_page.measured()
     assert list(found) == list(CONFIGS), "run python -m tests.support.models_page"
     for name, one in found.items():
-        assert all(one[side] is None or one[side] < 1e-4 for side in ("reference", "cpu", "vulkan")), name
+        most = {"reference": 1e-4, "cpu": QUANTISED if is_packed(CONFIGS[name]) else 1e-4, "vulkan": 1e-4}
+        assert all(one[side] is None or one[side] < most[side] for side in most), name
         assert one["reference"] is not None

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from tests.support import hybrid_configs
+from tests.support import hybrid_configs, mxfp4
+from tests.support import mixture_checkpoints as mixture
 from tests.support.family_configs import Config, shapes
 
 Floats = NDArray[np.float32]
@@ -24,14 +25,19 @@ Weights = dict[str, Floats]
 
 
 def make_weights(config: Config) -> Weights:
-    return {name: _make(config, name, shape) for name, shape in shapes(config).items()}
+    found = {name: _make(config, name, shape) for name, shape in shapes(config).items()}
+    if mixture.is_packed(config):
+        found |= {name: mixture.rounded(weight) for name, weight in found.items() if weight.ndim == 3}
+    return found
 
 
 def _make(config: Config, name: str, shape: tuple[int, ...]) -> Floats:
     raw = np.random.Philox(key=zlib.crc32(name.encode())).random_raw(int(np.prod(shape)))
     noise = ((raw >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)
     gemma, tied = config["model_type"].startswith("gemma"), config.get("tie_word_embeddings", True)
-    if name.endswith((".bias", ".dt_bias")):
+    if name.endswith(".sinks"):
+        return noise * np.float32(3)
+    if name.endswith("bias"):
         return noise * np.float32(0.4)
     if name.endswith("A_log"):
         return noise * np.float32(2)
@@ -54,7 +60,11 @@ def _make(config: Config, name: str, shape: tuple[int, ...]) -> Floats:
 def write_snapshot(folder: Path, config: Config, weights: Weights) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        mixture.packed(weights) if mixture.is_packed(config) else weights,
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     return folder
 
 
@@ -81,6 +91,7 @@ _PARTS = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    **mixture.GGUF_PARTS,
     "ln_1": "attn_norm",
     "attn.c_attn": "attn_qkv",
     "attn.c_proj": "attn_output",
@@ -93,9 +104,19 @@ _SANDWICH = {
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
 }
-_SANDWICHED = ("gemma2", "gemma3_text", "olmo2")
-_PERMUTED = ("llama", "mistral", "granite", "smollm3")
+_SANDWICHED = ("gemma2", "gemma3_text", "olmo2", "gpt_oss")
+_PERMUTED = ("llama", "mistral", "mixtral", "granite", "smollm3")
 """Families that llama.cpp turns by neighbouring pairs."""
+
+
+_GGUF_ARCHITECTURES = {
+    "mistral": "llama",
+    "mixtral": "llama",
+    "gemma3_text": "gemma3",
+    "qwen3_moe": "qwen3moe",
+    "gpt_oss": "gpt-oss",
+    **hybrid_configs.KINDS,
+}
 
 
 def gguf_name(config: Config, name: str) -> str:
@@ -134,8 +155,7 @@ def converted(config: Config, name: str, weight: Floats) -> Floats:
 def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: bool = False, **more: Any) -> Path:
     """A GGUF of these weights; ``more`` are metadata keys without the architecture's prefix (None leaves one out). With
     ``byte_tokens`` it has a tokenizer of 259 tokens, in which each byte is one."""
-    kinds = {"mistral": "llama", "gemma3_text": "gemma3", **hybrid_configs.KINDS}
-    architecture = kinds.get(config["model_type"], config["model_type"])
+    architecture = _GGUF_ARCHITECTURES.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (_metadata(config) | more).items():
         name = f"{architecture}.{key}"
@@ -149,8 +169,13 @@ def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: boo
             writer.add_uint32(name, value)
     if byte_tokens:
         _add_byte_tokens(writer)
-    for name, weight in weights.items():
-        writer.add_tensor(gguf_name(config, name), np.ascontiguousarray(converted(config, name, weight)))
+    for name, weight in mixture.as_converted(weights).items():
+        rows = np.ascontiguousarray(converted(config, name, weight))
+        if rows.ndim == 3 and mixture.is_packed(config):
+            rows = mxfp4.gguf_rows(*mxfp4.quantise(rows))
+            writer.add_tensor(gguf_name(config, name), rows, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        else:
+            writer.add_tensor(gguf_name(config, name), rows)
     for name, factors in _rope_tensors(config).items():
         writer.add_tensor(name, np.asarray(factors, np.float32))
     writer.write_header_to_file()
@@ -199,7 +224,7 @@ def _metadata(config: Config) -> dict[str, Any]:
         "residual_scale": config.get("residual_multiplier"),
         "logit_scale": config.get("logits_scaling"),
     }
-    return found | _rope_metadata(config)
+    return found | mixture.metadata(config) | _rope_metadata(config)
 
 
 def _rope_metadata(config: Config) -> dict[str, Any]:

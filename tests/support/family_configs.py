@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support import hybrid_configs
+from tests.support import hybrid_configs, mixture_checkpoints
+from tests.support.mixture_checkpoints import Shapes
 
 Config = dict[str, Any]
 
@@ -77,6 +78,38 @@ _GPT2: Config = {
     "layer_norm_epsilon": 1e-5,
 }
 
+_QWEN3_MOE = _like_llama(
+    *("qwen3_moe", "Qwen3Moe"),
+    head_dim=32,
+    num_experts=8,
+    num_experts_per_tok=3,
+    moe_intermediate_size=24,
+    norm_topk_prob=True,
+    decoder_sparse_step=1,
+    mlp_only_layers=[],
+)
+_GPT_OSS = _like_llama(
+    *("gpt_oss", "GptOss"),
+    attention_bias=True,
+    head_dim=32,
+    hidden_size=64,
+    intermediate_size=32,
+    num_hidden_layers=4,
+    num_local_experts=5,
+    num_experts_per_tok=2,
+    rope_theta=150000.0,
+    rope_scaling={
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "original_max_position_embeddings": 64,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+    },
+    sliding_window=8,
+    layer_types=["sliding_attention", "full_attention"] * 2,
+)
+
 CONFIGS: dict[str, Config] = {
     "llama": LLAMA,
     "llama-llama3": LLAMA
@@ -118,6 +151,13 @@ CONFIGS: dict[str, Config] = {
     "smollm3": _like_llama("smollm3", "SmolLM3", num_hidden_layers=4, pad_token_id=0, **_TIED),
     "gpt2": _GPT2,
     **hybrid_configs.CONFIGS,
+    "mixtral": _like_llama(
+        *("mixtral", "Mixtral"), num_local_experts=5, num_experts_per_tok=2, intermediate_size=40, sliding_window=None
+    ),
+    "qwen3-moe": _QWEN3_MOE,
+    "qwen3-moe-shares": _QWEN3_MOE | {"norm_topk_prob": False},
+    "gpt-oss": _GPT_OSS,
+    "gpt-oss-mxfp4": _GPT_OSS | {"quantization_config": {"quant_method": "mxfp4"}},
 }
 """By the name of their fixture: a family, or a family and what is special about it."""
 
@@ -127,9 +167,10 @@ CONTEXT = {"phi3-long": 128}
 NOT_IN_GGUF = {
     "qwen2-window": "the format has no key for the layer where windows begin",
     **hybrid_configs.NOT_IN_GGUF,
+    "qwen3-moe-shares": "the format has no key for weights that aren't one in all",
 }
 
-Shapes = dict[str, tuple[int, ...]]
+MIXTURES = ("mixtral", "qwen3_moe", "gpt_oss")
 
 
 def shapes(config: Config) -> Shapes:
@@ -172,9 +213,11 @@ def _attention(config: Config) -> Shapes:
     if family == "phi3":
         return {"self_attn.qkv_proj.weight": (q + 2 * kv, hidden), "self_attn.o_proj.weight": (hidden, q)}
     found: Shapes = {f"self_attn.{p}_proj.weight": (n, hidden) for p, n in (("q", q), ("k", kv), ("v", kv))}
-    if family == "qwen2":
+    if family in ("qwen2", "gpt_oss"):
         found |= {f"self_attn.{p}_proj.bias": (n,) for p, n in (("q", q), ("k", kv), ("v", kv))}
-    if family in ("qwen3", "gemma3_text"):
+    if family == "gpt_oss":
+        found |= {"self_attn.o_proj.bias": (hidden,), "self_attn.sinks": (heads,)}
+    if family in ("qwen3", "qwen3_moe", "gemma3_text"):
         found |= {f"self_attn.{p}_norm.weight": (dim,) for p in "qk"}
     if family == "olmo2":
         found |= {"self_attn.q_norm.weight": (q,), "self_attn.k_norm.weight": (kv,)}
@@ -182,6 +225,8 @@ def _attention(config: Config) -> Shapes:
 
 
 def _mlp(config: Config) -> Shapes:
+    if config["model_type"] in MIXTURES:
+        return mixture_checkpoints.shapes(config)
     hidden, mlp = config["hidden_size"], config["intermediate_size"]
     found: Shapes = {"mlp.down_proj.weight": (hidden, mlp)}
     if config["model_type"] == "phi3":

@@ -40,5 +40,14 @@ FAMILIES: dict[str, About] = {
     "gpt2": About("GPT-2, DistilGPT-2", "learned positions, layer norms, biases, an MLP without gate"),
     "lfm2": About("LFM2, its dense models", "short convolutions between gates, attention in some layers", ("lfm2",)),
     "qwen3_5": About("Qwen 3.5, its dense models, text", "gated delta nets, and gated attention in every fourth layer"),
+    "mixtral": About("Mixtral 8x7B and 8x22B; their GGUF files say `llama`", "two of eight experts for each MLP"),
+    "qwen3_moe": About(
+        "Qwen 3, its mixtures (30B-A3B); GGUF: `qwen3moe`", "normalised queries and keys, eight of 128 small experts"
+    ),
+    "gpt_oss": About(
+        "gpt-oss 20B and 120B; GGUF: `gpt-oss`",
+        "experts in MXFP4 with biases and a clamped gate, sinks, a window in every other layer",
+        ("gpt-oss",),
+    ),
 }
 """By the architecture's name, in the page's order."""

@@ -38,7 +38,7 @@ def load(path: Path, context: int = 0) -> Loaded:
     """All weights in float32. ``context`` is what ``registry.facts`` takes."""
     checkpoint = open_checkpoint(path)
     facts = registry.facts(checkpoint, context)
-    spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+    spec, family = registry.read(facts), registry.family(facts)
     sources = weight_sources(checkpoint.tensors, family.weights(spec), lambda encoding: True)
     return Loaded(spec, family, {name: dense(source) for name, source in sources.items()})
 

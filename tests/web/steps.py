@@ -86,7 +86,7 @@ async def generate(space: Space, prompt: list[int], count: int) -> list[int]:
 
 async def report() -> dict[str, Any]:
     facts = Facts("config.json", "safetensors", "llama", CONFIGURATION, tensors())
-    spec, family = registry.read(facts), registry.family("llama", "config.json")
+    spec, family = registry.read(facts), registry.family(facts)
     weights: dict[str, Any] = {weight.name: (F16, None) for weight in family.weights(spec)}
     cache = Cache(pages=64, page_size=16, dtype=DType.F16, logit_rows=8, token_slots=8)
     program = family.trace(spec, Bucket(8, 8, 8, 64), cache, dict.fromkeys(weights, F16))
