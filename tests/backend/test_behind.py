@@ -95,7 +95,7 @@ def test_only_families_whose_every_layer_has_a_window_release(family: Any, name:
 
     path = family_oracle.read(name).write(tmp_path, "safetensors")
     from pie_edge.control.device import Device
-    from pie_edge.control.needs import DeviceSettings
+    from pie_edge.control.plan import DeviceSettings
     from pie_edge.weights.checkpoint import open_checkpoint
     from pie_edge.weights.source import weight_sources
     from tests.support.reference_backend import ReferenceBackend

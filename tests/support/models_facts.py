@@ -39,7 +39,9 @@ FAMILIES: dict[str, About] = {
     "smollm3": About("SmolLM3", "every fourth layer without rope", ("smollm3",)),
     "gpt2": About("GPT-2, DistilGPT-2", "learned positions, layer norms, biases, an MLP without gate"),
     "lfm2": About("LFM2, its dense models", "short convolutions between gates, attention in some layers", ("lfm2",)),
-    "qwen3_5": About("Qwen 3.5, its dense models, text", "gated delta nets, and gated attention in every fourth layer"),
+    "qwen3_5": About(
+        "Qwen 3.5, its dense models, text", "gated delta nets, and gated attention in every fourth layer", ("qwen3.5",)
+    ),
     "mixtral": About("Mixtral 8x7B and 8x22B; their GGUF files say `llama`", "two of eight experts for each MLP"),
     "qwen3_moe": About(
         "Qwen 3, its mixtures (30B-A3B); GGUF: `qwen3moe`", "normalised queries and keys, eight of 128 small experts"

@@ -29,8 +29,8 @@ TEMPLATES = """\
 ## Chat templates
 
 The file's own template is what renders a conversation, whatever the family ([tokenizers](tokenizers.md)). Those of these
-models were compared with `transformers`' rendering, over every shape of conversation; what it wouldn't render, or would render
-without a part of it, is refused.
+models were compared with `transformers`' rendering, over every shape of conversation; what a template refuses itself, or would
+leave a part of out, is refused.
 """
 Measured = dict[str, dict[str, Any]]
 
@@ -82,18 +82,17 @@ def _templates() -> str:
     for name, about in FAMILIES.items():
         found = {template: _cases(template) for template in about.templates if (RENDERED / f"{template}.json").exists()}
         if found:
-            counts = ", ".join(f"{equal} equal, {others} refused" for equal, others in dict.fromkeys(found.values()))
-            rows.append((f"`{name}`", ", ".join(found), counts))
+            rows.append((f"`{name}`", ", ".join(f"{one}: {equal} of {all}" for one, (equal, all) in found.items())))
     if not rows:
         return ""
-    return f"{TEMPLATES}\n{_table(('family', 'templates', 'conversations'), rows)}"
+    return f"{TEMPLATES}\n{_table(('family', 'templates, and how many conversations of all'), rows)}"
 
 
 def _cases(template: str) -> tuple[int, int]:
-    """How many conversations it renders, and how many it refuses or would render without a part."""
+    """How many conversations it renders whole, and how many there are."""
     cases = json.loads((RENDERED / f"{template}.json").read_text(encoding="utf-8"))["cases"].values()
     kinds = [json.loads(case)[0] for case in cases]
-    return kinds.count("text"), len(kinds) - kinds.count("text")
+    return kinds.count("text"), len(kinds)
 
 
 def _encodings() -> str:
