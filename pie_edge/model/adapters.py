@@ -18,16 +18,19 @@ from pie_edge.program.ops import Program, Value
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A weight that an adapter's module reaches: rows ``first … first + rows`` of what the module gives.
+    """A weight that an adapter's module reaches: some of the rows that the module gives, by ``runs`` (first row, count).
 
     Where ``heads`` isn't 0, the weight has its rows by pairs that the module has half a head apart, as a GGUF's queries and keys.
     """
 
     weight: str
-    first: int
-    rows: int
+    runs: tuple[tuple[int, int], ...]
     columns: int
     heads: int
+
+    @property
+    def rows(self) -> int:
+        return sum(count for _, count in self.runs)
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,10 @@ def targets(family: Family, spec: Spec) -> dict[str, tuple[Target, ...]]:
     # The names are those of the model's own code, whatever container the weights are in.
     for weight in family.weights(replace(spec, container=SAFETENSORS)):
         layer, _, part = weight.name.partition(".")
-        if layer.isdigit() and len(weight.shape) == 2 and weight.source.endswith(".weight"):
-            rows, columns = weight.shape
-            target = Target(weight.name, weight.first, rows, columns, _paired_heads(spec, part))
+        matrix = layer.isdigit() and len(weight.shape) == 2 and weight.source.endswith(".weight")
+        if matrix and part not in spec.reordered:
+            runs = weight.runs or ((weight.first, weight.shape[0]),)
+            target = Target(weight.name, runs, weight.shape[1], _paired_heads(spec, part))
             found.setdefault(weight.source.removesuffix(".weight"), []).append(target)
     return {module: tuple(parts) for module, parts in found.items()}
 

@@ -27,7 +27,7 @@ def read(facts: Facts) -> DeltaSpec:
         found["layers"] -= facts.integer("nextn_predict_layers", 0)
     rope, context = read_rope(recurrent.with_partial_rotary(facts), found["head_dim"], found["context"])
     delta = recurrent.delta_facts(facts, found["layers"], rope)
-    return DeltaSpec(**found | {"architecture": "qwen3_5", "context": context}, **delta)
+    return DeltaSpec(**found | {"architecture": "qwen3_5", "context": context}, **delta, tiled=gguf)
 
 
 def weights(spec: DeltaSpec) -> tuple[WeightSpec, ...]:
@@ -43,4 +43,4 @@ def trace(spec: DeltaSpec, bucket: Bucket, cache: Cache, encodings: Mapping[str,
     def mlp(layer: int, x: Value) -> Value:
         return layers.gated_mlp(r, layer, x, act="silu")
 
-    return recurrent.trace(r, spec, mlp, tiled=spec.container == GGUF)
+    return recurrent.trace(r, spec, mlp)

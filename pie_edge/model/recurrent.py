@@ -76,6 +76,8 @@ class DeltaSpec(HybridSpec):
     key_dim: int
     value_heads: int
     value_dim: int
+    tiled: bool
+    """Value heads that share a key head lie ``key_heads`` apart, not side by side."""
     shifted: bool
     """Weights of norms have 1 added already."""
     decoder: str
@@ -90,6 +92,10 @@ class DeltaSpec(HybridSpec):
     @property
     def unread(self) -> tuple[str, ...]:
         return self.ignored
+
+    @property
+    def reordered(self) -> tuple[str, ...]:
+        return ("qkv", "z", "a", "b", "delta_out") if self.tiled else ()
 
     @property
     def keys(self) -> int:
@@ -198,11 +204,11 @@ def with_gates(spec: DeltaSpec, listed: tuple[WeightSpec, ...]) -> tuple[WeightS
     return tuple(found)
 
 
-def trace(r: Recording, spec: DeltaSpec, mlp: layers.Block, *, tiled: bool) -> Program:
+def trace(r: Recording, spec: DeltaSpec, mlp: layers.Block) -> Program:
     """All of a model whose layers' second halves are ``mlp``."""
 
     def mix(layer: int, x: Value) -> Value:
-        return _attention(r, spec, layer, x) if spec.attends[layer] else _delta(r, spec, layer, x, tiled)
+        return _attention(r, spec, layer, x) if spec.attends[layer] else _delta(r, spec, layer, x)
 
     x = layers.embed_tokens(r)
     return layers.read_out(r, spec, layers.pre_norm(r, spec, x, mix, mlp, offset=spec.norm_offset))
@@ -216,7 +222,7 @@ def _attention(r: Recording, spec: DeltaSpec, layer: int, x: Value) -> Value:
     return layers.attend(r, spec, layer, (q, k, v), gate=gate)
 
 
-def _delta(r: Recording, spec: DeltaSpec, layer: int, x: Value, tiled: bool) -> Value:
+def _delta(r: Recording, spec: DeltaSpec, layer: int, x: Value) -> Value:
     heads, columns = spec.value_heads, 2 * spec.keys + spec.values
     qkv, z, a, b = (layers.project(r, x, f"{layer}.{part}") for part in ("qkv", "z", "a", "b"))
     conv = r.weight(f"{layer}.conv")
@@ -228,7 +234,7 @@ def _delta(r: Recording, spec: DeltaSpec, layer: int, x: Value, tiled: bool) -> 
         key_heads=spec.key_heads,
         # llama.cpp's converter stores −exp of it.
         log_decay=spec.container != GGUF,
-        tiled=tiled,
+        tiled=spec.tiled,
         qkv_tail=r.tail(f"qkv_tail.{layer}", columns),
         a_tail=r.tail(f"a_tail.{layer}", heads),
         b_tail=r.tail(f"b_tail.{layer}", heads),

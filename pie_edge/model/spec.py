@@ -54,6 +54,11 @@ class Spec:
         """How the names of tensors begin that generating text doesn't need."""
         return ()
 
+    @property
+    def reordered(self) -> tuple[str, ...]:
+        """Parts of a layer whose values lie in another order than the model's own code has them: no adapter fits them."""
+        return ()
+
     def kv_bytes_per_token(self, dtype: DType) -> int:
         """Of all layers, keys and values."""
         return 2 * self.attention_layers * self.kv_heads * self.head_dim * dtype.nbytes

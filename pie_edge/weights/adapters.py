@@ -22,7 +22,7 @@ class Target(Protocol):
     @property
     def weight(self) -> str: ...
     @property
-    def first(self) -> int: ...
+    def runs(self) -> tuple[tuple[int, int], ...]: ...
     @property
     def rows(self) -> int: ...
     @property
@@ -72,7 +72,7 @@ def _found(name: str, adapter: Adapter, module: str, found: Sequence[Target] | N
 
 
 def _own_rows(b: Floats, target: Target) -> Floats:
-    rows = b[target.first : target.first + target.rows]
+    rows = np.concatenate([b[first : first + count] for first, count in target.runs])
     if not target.heads:
         return rows
     # As llama.cpp's converter permutes queries and keys: the halves of a head become neighbouring pairs.

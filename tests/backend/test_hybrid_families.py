@@ -12,9 +12,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pie_edge.errors import BadCheckpoint, Unsupported
+from pie_edge.model import qwen3_5
+from pie_edge.model.adapters import find_module, targets
 from pie_edge.model.spec import WeightSpec
 from pie_edge.program.encodings import DType
+from pie_edge.weights.adapters import stack
 from pie_edge.weights.checkpoint import open_checkpoint
+from pie_edge.weights.peft import Adapter
 from pie_edge.weights.source import weight_sources
 from pie_edge.weights.widen import dequantise_planes
 from tests.support import family_oracle, hybrid_configs
@@ -171,6 +175,26 @@ def test_queries_and_their_gates_are_told_apart(tmp_path: Path) -> None:
     held = weights["model.layers.2.self_attn.q_proj.weight"].reshape(4, 2, 32, 64)
     np.testing.assert_array_equal(model.weights["2.q"], held[:, 0].reshape(128, 64))
     np.testing.assert_array_equal(model.weights["2.q_gate"], held[:, 1].reshape(128, 64))
+
+
+def test_an_adapter_of_queries_and_gates_is_told_apart_and_one_of_tiled_heads_is_refused(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    module = "model.layers.{}.{}".format
+    a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 64), (256, 2)))
+    spec = load(write_gguf(tmp_path / "m.gguf", QWEN, make_weights(QWEN))).spec
+    known = targets(qwen3_5, spec)
+    query = Adapter(tmp_path, {module(2, "self_attn.q_proj"): (a, b)})
+    _, stacked = stack({"one": query}, lambda name: find_module(name, known))
+    by_head = b.reshape(4, 2, 32, 2)
+    np.testing.assert_array_equal(stacked["lora_b.2.q"][0, :, :2], by_head[:, 0].reshape(128, 2))
+    np.testing.assert_array_equal(stacked["lora_b.2.q_gate"][0, :, :2], by_head[:, 1].reshape(128, 2))
+    gates = {module(0, "linear_attn.in_proj_z"): (a, b[:64])}
+    with pytest.raises(Unsupported, match="in_proj_z, which isn't a matrix of this model's layers"):
+        stack({"one": Adapter(tmp_path, gates)}, lambda name: find_module(name, known))
+    snapshot = load(write_snapshot(tmp_path / "s", QWEN, make_weights(QWEN))).spec
+    known = targets(qwen3_5, snapshot)
+    _, stacked = stack({"one": Adapter(tmp_path, gates)}, lambda name: find_module(name, known))
+    np.testing.assert_array_equal(stacked["lora_b.0.z"][0, :, :2], b[:64])
 
 
 def test_rows_that_do_not_lie_together_stay_as_they_are_encoded(tmp_path: Path) -> None:

@@ -129,4 +129,4 @@ def test_an_adapter_of_another_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"adapter poet .* changes model\.layers\.0"):
         stack({"poet": adapter}, lambda module: None)
     with pytest.raises(BadCheckpoint, match="64 × 96 there, and 64 × 32 in this model"):
-        stack({"poet": adapter}, lambda module: (Target("0.q", 0, 64, 32, 0),))
+        stack({"poet": adapter}, lambda module: (Target("0.q", ((0, 64),), 32, 0),))
