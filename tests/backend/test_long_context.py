@@ -60,7 +60,7 @@ def oracle(name: str) -> Any:
 async def last_logits(backend: Backend, path: Path, name: str) -> Any:
     with open_checkpoint(path) as checkpoint:
         facts = registry.facts(checkpoint, CONTEXT.get(name, 0))
-        spec, family = registry.read(facts), registry.family(facts.architecture, facts.path)
+        spec, family = registry.read(facts), registry.family(facts)
         sources = weight_sources(checkpoint.tensors, family.weights(spec), backend.limits.supports)
         weights = {weight: (source.target, source) for weight, source in sources.items()}
         page = 16 * spec.kv_bytes_per_token(backend.limits.kv_dtype)

@@ -21,9 +21,12 @@ LONG: dict[str, Config] = {
     | _LONG
     | _SMALL
     | {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}},
+    "lfm2": CONFIGS["lfm2"] | _LONG,
+    "qwen3.5": CONFIGS["qwen3.5"] | _LONG,
     "phi3-long": CONFIGS["phi3-long"] | _LONG | _SMALL | {"original_max_position_embeddings": 1024},
 }
-"""By the name of their fixture: windows that end far before the prompt's start, and positions beyond those trained."""
+"""By the name of their fixture: windows that end far before the prompt's start, positions beyond those trained, state of
+all that came before."""
 
 CONTEXT = {"phi3-long": TOKENS}
 """What is asked of those whose context is a choice."""
