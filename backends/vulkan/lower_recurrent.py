@@ -45,9 +45,10 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
     """A workgroup for each few columns of a head's matrix, in every sequence."""
     qkv, a, b, decay, dt_bias, *tails = op.inputs[:8]
     _, heads, key_dim, width = c.program.values[op.outputs[1]].shape
-    length, local = c.program.values[tails[0]].shape[1], c.tuning.by_row
+    length, local = c.program.values[tails[0]].shape[1], c.tuning.interleaved
+    fours = 1
     constants = (
-        *(local, op.integer("key_heads"), heads, key_dim, width, length),
+        *(local, fours, op.integer("key_heads"), heads, key_dim, width, length),
         *(bool(op.attribute("tiled")), op.number("eps")),
     )
     step, fields = _step(c)
@@ -58,7 +59,7 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
         *(Binding(step), c.write(op.outputs[0]), Binding(c.place[op.outputs[1]], Access.BOTH)),
     )
     kernel = Kernel(shader(f"gated_delta{c.subgroups}"), constants)
-    return [Launch(kernel, bindings, (-(-width // local), heads, Count("sequences")), fields)]
+    return [Launch(kernel, bindings, (-(-width // (4 * fours)), heads, Count("sequences")), fields)]
 
 
 def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:

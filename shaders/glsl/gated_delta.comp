@@ -1,21 +1,26 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
+#if SUBGROUPS
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 // The gated delta rule, token by token: see `gated_delta` in the op table, and arXiv:2412.06464.
 //
-// A workgroup takes LOCAL columns of a head's matrix, an invocation one of them: it stays in registers while all tokens of a
-// sequence go by, whose queries and keys are in shared memory.
+// A workgroup takes 4 · FOURS columns of a head's matrix, and an invocation every LOCAL-th of their rows, which stay in
+// registers while all tokens of a sequence go by, as do its values of a token's key and query. What is summed over rows is
+// summed over the workgroup.
 //
 // variant: gated_delta SUBGROUPS=0
 // variant: gated_delta_subgroups SUBGROUPS=1
 layout(constant_id = 0) const uint LOCAL = 8u;
-layout(constant_id = 1) const uint KEY_HEADS = 2u;
-layout(constant_id = 2) const uint HEADS = 4u;
-layout(constant_id = 3) const uint KEY_DIM = 128u;
-layout(constant_id = 4) const uint WIDTH = 128u; // of a head's values
-layout(constant_id = 5) const uint LENGTH = 8u;
-layout(constant_id = 6) const bool TILED = false;
-layout(constant_id = 7) const float EPS = 1e-6;
+layout(constant_id = 1) const uint FOURS = 2u;
+layout(constant_id = 2) const uint KEY_HEADS = 2u;
+layout(constant_id = 3) const uint HEADS = 4u;
+layout(constant_id = 4) const uint KEY_DIM = 128u;
+layout(constant_id = 5) const uint WIDTH = 128u; // of a head's values
+layout(constant_id = 6) const uint LENGTH = 8u;
+layout(constant_id = 7) const bool TILED = false;
+layout(constant_id = 8) const float EPS = 1e-6;
 layout(local_size_x_id = 0) in;
 
 layout(set = 0, binding = 0) readonly buffer Rows { float qkv[]; };
@@ -31,15 +36,38 @@ layout(set = 0, binding = 9) buffer State { float state[]; };
 
 #include "exp.glsl"
 #include "recurrent.glsl"
-#include "reduce.glsl"
 
 const uint KEYS = KEY_HEADS * KEY_DIM;
 const uint COLUMNS = 2u * KEYS + HEADS * WIDTH;
-const uint FOURS = (KEY_DIM + 3u) / 4u;
+const uint ROWS = (KEY_DIM + LOCAL - 1u) / LOCAL;
 
-// Past KEY_DIM they are zeros.
-shared float queries[FOURS * 4u], keys[FOURS * 4u];
-vec4 s[FOURS];
+vec4 s[ROWS * FOURS];
+float keys[ROWS], queries[ROWS]; // past KEY_DIM zeros
+
+shared vec4 partial[LOCAL];
+
+vec4 workgroup_sum(vec4 value) {
+#if SUBGROUPS
+    value = subgroupAdd(value);
+    if (gl_NumSubgroups == 1u) return value;
+    if (subgroupElect()) partial[gl_SubgroupID] = value;
+    barrier();
+    value = partial[0];
+    for (uint i = 1u; i < gl_NumSubgroups; i++) value += partial[i];
+    barrier();
+    return value;
+#else
+    partial[gl_LocalInvocationID.x] = value;
+    for (uint half_ = LOCAL / 2u; half_ > 0u; half_ /= 2u) {
+        barrier();
+        if (gl_LocalInvocationID.x < half_) partial[gl_LocalInvocationID.x] += partial[gl_LocalInvocationID.x + half_];
+    }
+    barrier();
+    value = partial[0];
+    barrier();
+    return value;
+#endif
+}
 
 // ln(1 + e^x) as max(x, 0) + ln(1 + t), t = e^−|x|; ln(1 + t) = 2 artanh(t / (2 + t)), a series that ends soon.
 float softplus(float x) {
@@ -53,83 +81,88 @@ float softplus(float x) {
     return max(x, 0.0) + 2.0 * z * (sum * zz + 1.0);
 }
 
-uint matrix_at(uint slot, uint head) {
-    return (slot * HEADS + head) * KEY_DIM * WIDTH;
+uint row_at(uint r) {
+    return r * LOCAL + gl_LocalInvocationID.x;
 }
 
-void read_column(uint slot, uint head, uint column) {
-    uint base = matrix_at(slot, head) + column;
-    [[unroll]] for (uint f = 0u; f < FOURS; f++)
-        [[unroll]] for (uint i = 0u; i < 4u; i++)
-            s[f][i] = slot > 0u && column < WIDTH && f * 4u + i < KEY_DIM ? state[base + (f * 4u + i) * WIDTH] : 0.0;
+uint place_of(uint slot, uint head, uint row) {
+    return ((slot * HEADS + head) * KEY_DIM + row) * WIDTH;
 }
 
-void write_column(uint slot, uint head, uint column) {
-    if (column >= WIDTH) return;
-    uint base = matrix_at(slot, head) + column;
-    [[unroll]] for (uint f = 0u; f < FOURS; f++)
-        [[unroll]] for (uint i = 0u; i < 4u; i++)
-            if (f * 4u + i < KEY_DIM) state[base + (f * 4u + i) * WIDTH] = s[f][i];
+void read_matrix(uint slot, uint head, uint column) {
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        uint base = place_of(slot, head, row_at(r)) + column;
+        bool there = slot > 0u && row_at(r) < KEY_DIM;
+        [[unroll]] for (uint f = 0u; f < FOURS; f++)
+            [[unroll]] for (uint i = 0u; i < 4u; i++)
+                s[r * FOURS + f][i] = there && column + f * 4u + i < WIDTH ? state[base + f * 4u + i] : 0.0;
+    }
 }
 
-// The token's query and key into shared memory; one over the length of each.
-vec2 share(bool own, uint row, uint head) {
+void write_matrix(uint slot, uint head, uint column) {
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        uint base = place_of(slot, head, row_at(r)) + column;
+        [[unroll]] for (uint f = 0u; f < FOURS; f++)
+            [[unroll]] for (uint i = 0u; i < 4u; i++)
+                if (row_at(r) < KEY_DIM && column + f * 4u + i < WIDTH) state[base + f * 4u + i] = s[r * FOURS + f][i];
+    }
+}
+
+// The token's key and query; one over the length of each.
+vec2 read_token(bool own, uint row, uint head) {
     uint key_head = TILED ? head % KEY_HEADS : head / (HEADS / KEY_HEADS), base = row * COLUMNS + key_head * KEY_DIM;
-    vec2 squares = vec2(0.0);
-    barrier(); // of the token before, all is read
-    for (uint i = gl_LocalInvocationID.x; i < KEY_DIM; i += LOCAL) {
-        vec2 both = own ? vec2(qkv[base + i], qkv[base + KEYS + i]) : vec2(qkv_tail[base + i], qkv_tail[base + KEYS + i]);
-        queries[i] = both.x;
-        keys[i] = both.y;
-        squares += both * both;
+    vec4 squares = vec4(0.0);
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        uint at = base + row_at(r);
+        bool there = row_at(r) < KEY_DIM;
+        queries[r] = there ? (own ? qkv[at] : qkv_tail[at]) : 0.0;
+        keys[r] = there ? (own ? qkv[at + KEYS] : qkv_tail[at + KEYS]) : 0.0;
+        squares.xy += vec2(queries[r] * queries[r], keys[r] * keys[r]);
     }
-    barrier();
-    return 1.0 / sqrt(vec2(workgroup_sum(squares.x), workgroup_sum(squares.y)) + EPS);
+    return 1.0 / sqrt(workgroup_sum(squares).xy + EPS);
 }
 
-vec4 key_at(uint f) {
-    return vec4(keys[f * 4u], keys[f * 4u + 1u], keys[f * 4u + 2u], keys[f * 4u + 3u]);
+vec4 values_at(bool own, uint at, uint column) {
+    vec4 found = vec4(0.0);
+    [[unroll]] for (uint i = 0u; i < 4u; i++)
+        if (column + i < WIDTH) found[i] = own ? qkv[at + i] : qkv_tail[at + i];
+    return found;
 }
 
-vec4 query_at(uint f) {
-    return vec4(queries[f * 4u], queries[f * 4u + 1u], queries[f * 4u + 2u], queries[f * 4u + 3u]);
-}
-
-float sum4(vec4 v) {
-    return (v.x + v.y) + (v.z + v.w);
-}
-
-// S ← keep · S; S ← S + k ⊗ (learn · (v − kᵀS)); qᵀS. The lengths of k and q come as factors.
-float run_token(vec2 lengths, float keep, float learn, float value) {
+// S ← keep · S; S ← S + k ⊗ (learn · (v − kᵀS)); qᵀS, of four columns. The lengths of q and k come as factors.
+vec4 run_token(uint f, vec2 lengths, float keep, float learn, vec4 values) {
     vec4 recalled = vec4(0.0), found = vec4(0.0);
-    [[unroll]] for (uint f = 0u; f < FOURS; f++) recalled += key_at(f) * s[f];
-    float more = learn * (value - keep * lengths.y * sum4(recalled)) * lengths.y;
-    [[unroll]] for (uint f = 0u; f < FOURS; f++) {
-        s[f] = keep * s[f] + key_at(f) * more;
-        found += query_at(f) * s[f];
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) recalled += keys[r] * s[r * FOURS + f];
+    vec4 more = learn * lengths.y * (values - keep * lengths.y * workgroup_sum(recalled));
+    [[unroll]] for (uint r = 0u; r < ROWS; r++) {
+        vec4 now = keep * s[r * FOURS + f] + keys[r] * more;
+        s[r * FOURS + f] = now;
+        found += queries[r] * now;
     }
-    return sum4(found) * lengths.x;
+    return workgroup_sum(found) * lengths.x;
 }
 
 void main() {
-    uint column = gl_GlobalInvocationID.x, head = gl_WorkGroupID.y;
+    uint column = gl_WorkGroupID.x * FOURS * 4u, head = gl_WorkGroupID.y;
     Sequence q = sequence_at(gl_WorkGroupID.z);
-    for (uint i = KEY_DIM + gl_LocalInvocationID.x; i < FOURS * 4u; i += LOCAL) queries[i] = keys[i] = 0.0;
-    read_column(q.source, head, column);
-    if (q.fold > 0u && q.folded == 0u) write_column(q.fold, head, column);
+    read_matrix(q.source, head, column);
+    if (q.fold > 0u && q.folded == 0u) write_matrix(q.fold, head, column);
     float scale = 1.0 / sqrt(float(KEY_DIM));
     for (uint token = 0u; token < q.replayed + q.rows; token++) {
         bool own = token >= q.replayed;
-        uint row = own ? q.first + token - q.replayed : tail_row(q, q.replayed - token);
-        uint gate = row * HEADS + head;
-        vec2 lengths = share(own, row, head);
+        uint row = own ? q.first + token - q.replayed : tail_row(q, q.replayed - token), gate = row * HEADS + head;
+        vec2 lengths = read_token(own, row, head);
         float keep = exp_below(gates[head] * softplus((own ? a[gate] : a_tail[gate]) + gates[HEADS + head]));
         float learn = 1.0 / (1.0 + exp(-(own ? b[gate] : b_tail[gate])));
-        uint at = row * COLUMNS + 2u * KEYS + head * WIDTH + column;
-        float value = column >= WIDTH ? 0.0 : own ? qkv[at] : qkv_tail[at];
-        float found = run_token(lengths, keep, learn, value) * scale;
-        if (own && column < WIDTH) y[(row * HEADS + head) * WIDTH + column] = found;
-        if (q.fold > 0u && q.folded == token + 1u) write_column(q.fold, head, column);
+        uint at = row * COLUMNS + 2u * KEYS + head * WIDTH, to = (row * HEADS + head) * WIDTH;
+        [[unroll]] for (uint f = 0u; f < FOURS; f++) {
+            uint first = column + f * 4u;
+            vec4 found = run_token(f, lengths, keep, learn, values_at(own, at + first, first)) * scale;
+            if (!own) continue;
+            [[unroll]] for (uint i = 0u; i < 4u; i++)
+                if ((f * 4u + i) % LOCAL == gl_LocalInvocationID.x && first + i < WIDTH) y[to + first + i] = found[i];
+        }
+        if (q.fold > 0u && q.folded == token + 1u) write_matrix(q.fold, head, column);
     }
-    write_column(q.home, head, column);
+    write_matrix(q.home, head, column);
 }
