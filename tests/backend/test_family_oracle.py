@@ -16,7 +16,6 @@ from pie_edge.program.encodings import Dense, DType
 from tests.support import family_oracle
 from tests.support.family_configs import CONFIGS
 from tests.support.family_oracle import CASES, Oracle
-from tests.support.hybrid_configs import CONFIGS as HYBRIDS
 from tests.support.oracle_run import Loaded, in_parts, load
 from tests.support.reference_backend import ReferenceBackend
 from tests.support.tiny import ArrayWeight
@@ -50,7 +49,7 @@ def test_a_family_says_what_transformers_says(models: Any, name: str, container:
     assert found[len(oracle.prompt) - 1 :].argmax(axis=-1).tolist() == oracle.greedy
 
 
-@pytest.mark.parametrize(("name", "container"), [case for case in CASES if case[0] not in HYBRIDS])
+@pytest.mark.parametrize(("name", "container"), CASES)
 def test_it_says_the_same_beside_strangers(models: Any, name: str, container: str) -> None:
     oracle, model = models[name, container]
 
