@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pie_edge.host import requests
 from pie_edge.host.children import Children
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pie_edge.host.limits import Limits
     from pie_edge.host.source import Source
     from pie_edge.tokenizer import Detokenizer, Tokenizer
+    from pie_edge.tokenizer.formats import Formats, TokenDecoder
 
 
 _MOST_DECODERS = 10_000
@@ -35,13 +36,25 @@ _MOST_RESPONSES = 256
 class Turns(Protocol):
     """A model's chat template, cut into the token sequences that a conversation is made of. May raise TemplateError."""
 
+    @property
+    def formats(self) -> Formats: ...
     def prefix(self) -> Sequence[int]: ...
-    def preamble(self) -> Sequence[int]: ...
-    def system(self, text: str) -> Sequence[int]: ...
+    def preamble(self, thinking: bool | None = None) -> Sequence[int]: ...
+    def system(self, text: str, thinking: bool | None = None) -> Sequence[int]: ...
     def user(self, text: str) -> Sequence[int]: ...
     def assistant(self, text: str) -> Sequence[int]: ...
-    def cue(self) -> Sequence[int]: ...
+    def cue(self, thinking: bool | None = None) -> Sequence[int]: ...
     def seal(self) -> Sequence[int]: ...
+    def equip(self, tools: Sequence[Any], system: str | None = None, thinking: bool | None = None) -> Sequence[int]: ...
+    def answer(self, answers: Sequence[Mapping[str, Any]]) -> Sequence[int]: ...
+    def conversation(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Any] | None = None,
+        thinking: bool | None = None,
+        cue: bool = True,
+    ) -> Sequence[int]: ...
+    def opens_reasoning(self, thinking: bool | None = None) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,7 @@ class Guest:
     level1: Level1 = field(init=False)
     children: Children = field(init=False)
     decoders: Table[Detokenizer] = field(init=False)
+    answers: Table[TokenDecoder] = field(init=False)
     subscriptions: Table[Subscription] = field(init=False)
     responses: Table[Response] = field(init=False)
 
@@ -103,6 +117,7 @@ class Guest:
         self.level1 = Level1(self.space, self.model.facts.page_size, self.facilities.open_handles)
         self.children = Children(self)
         self.decoders = Table(self.name, "decoder", _MOST_DECODERS)
+        self.answers = Table(self.name, "decoder of answers", _MOST_DECODERS)
         self.subscriptions = Table(self.name, "subscription", _MOST_SUBSCRIPTIONS)
         self.responses = Table(self.name, "response", _MOST_RESPONSES)
         self._fetching = asyncio.Semaphore(self.limits.http_at_once)

@@ -9,7 +9,8 @@ from wasmtime.component import Linker, ResourceType
 
 from pie_edge.host import interfaces
 from pie_edge.host.interfaces import Interface
-from pie_edge.host.interfaces.core import CORE, MAY_WAIT
+from pie_edge.host.interfaces.chat import CHAT
+from pie_edge.host.interfaces.core import CORE
 from pie_edge.host.interfaces.outside import OUTSIDE
 from pie_edge.host.interfaces.pages import PAGES
 from pie_edge.host.wasm.imports import Imports
@@ -18,7 +19,10 @@ VERSION = "0.1.0"
 """Of the WIT package."""
 RESOURCES = {number: ResourceType.host(number) for number in interfaces.RESOURCES}
 
-_TABLE: dict[str, Interface] = CORE | PAGES | OUTSIDE
+MAY_WAIT = {("chat", "turn"), ("chat", "conversation"), ("tools", "equip"), ("tools", "answer"), ("model", "encode")}
+"""Functions that may give back a future for their answer; their guest sleeps until it is there."""
+
+_TABLE: dict[str, Interface] = CORE | CHAT | PAGES | OUTSIDE
 
 
 def define(linker: Linker, imports: Imports) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.control.space import Usage
 from pie_edge.errors import ContextOverflow, EpilogueError, InferletCancelled, InvalidHandle, OutOfPages, PieError
+from pie_edge.tokenizer.formats import Formats
 
 VOCABULARY = 1000
 CONTEXT = 4096
@@ -218,6 +220,10 @@ class Kinds:
     size = VOCABULARY
     strips_space = strips_after_markers = False
 
+    @property
+    def control_tokens(self) -> dict[str, int]:
+        return {"<|one|>": 1, "<|two|>": 2}
+
     def prefix(self) -> list[int]:
         return [self.bos]
 
@@ -247,11 +253,27 @@ class Template:
     def prefix(self) -> list[int]:
         return [1]
 
-    def preamble(self) -> list[int]:
-        return []
+    formats = Formats("hermes", "think")
 
-    def system(self, text: str) -> list[int]:
-        return self._encode(f"<s>{text}\n")
+    def preamble(self, thinking: bool | None = None) -> list[int]:
+        return [] if thinking is None else self._encode(f"<t{thinking:d}>")
+
+    def system(self, text: str, thinking: bool | None = None) -> list[int]:
+        return [*self.preamble(thinking), *self._encode(f"<s>{text}\n")]
+
+    def equip(self, tools: Sequence[Any], system: str | None = None, thinking: bool | None = None) -> list[int]:
+        return [*self.preamble(thinking), *self._encode(f"<f>{json.dumps([tools, system])}\n")]
+
+    def answer(self, answers: Sequence[Any]) -> list[int]:
+        return self._encode(f"\n<r>{json.dumps(answers)}\n")
+
+    def conversation(
+        self, messages: Sequence[Any], tools: Sequence[Any] | None, thinking: bool | None, cue: bool
+    ) -> list[int]:
+        return [1, *self._encode(json.dumps([messages, tools, thinking, cue]))]
+
+    def opens_reasoning(self, thinking: bool | None = None) -> bool:
+        return bool(thinking)
 
     def user(self, text: str) -> list[int]:
         return self._encode(f"<u>{text}\n")
@@ -259,8 +281,8 @@ class Template:
     def assistant(self, text: str) -> list[int]:
         return self._encode(f"<a>{text}\n")
 
-    def cue(self) -> list[int]:
-        return self._encode("<a>")
+    def cue(self, thinking: bool | None = None) -> list[int]:
+        return [*self._encode("<a>"), *self.preamble(thinking)]
 
     def seal(self) -> list[int]:
         return self._encode("\n")

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pie_edge.errors import UsageError
 from pie_edge.tokenizer.formats import Decoder, Formats, joined
 from pie_edge.tokenizer.formats.detect import CALLS, REASONING
 from pie_edge.tokenizer.formats.events import (
@@ -43,10 +44,11 @@ def summary(events: Sequence[Event]) -> list[Any]:
     for event in events:
         match event:
             case Text() | Reasoning():
+                event.text.encode()
                 found.append((type(event).__name__.lower(), event.text))
             case CallEnded():
                 written = [one.text for one in events if isinstance(one, Arguments) and one.index == event.index]
-                assert json.loads("".join(written)) == event.arguments
+                assert json.loads("".join(written).encode()) == event.arguments
                 begun = [one for one in events if isinstance(one, CallBegun) and one.index == event.index]
                 assert [one.name for one in begun] == [event.name]
                 found.append(
@@ -144,6 +146,19 @@ CASES: list[tuple[str, Formats, str, list[Any]]] = [
         "<tool_call><function=f><parameter=a>1</tool_call>x",
         [("malformed", "<tool_call><function=f><parameter=a>1</tool_call>"), ("text", "x")],
     ),
+    (
+        "text that has no bytes",
+        HERMES,
+        '<tool_call>{"name": "f", "arguments": "{\\"a\\": \\"\\\\ud800\\"}"}</tool_call>',
+        [("f", {"a": "\ud800"})],
+    ),
+    (
+        "a name that has none",
+        HERMES,
+        '<tool_call>{"name": "\\ud800"}',
+        [("malformed", '<tool_call>{"name": "\\ud800"}')],
+    ),
+    ("Python that has none", LFM, '<|tool_call_start|>[f(a="\\ud800")]<|tool_call_end|>', [("f", {"a": "\ud800"})]),
     ("Llama's", LLAMA, '{"name": "f", "parameters": {"a": 1}}', [F]),
     ("Llama's with a type", LLAMA, ' {"type": "function", "name": "f", "parameters": {"a": 1}}', [F]),
     (
@@ -394,8 +409,25 @@ def test_long_and_deep_answers_take_their_time_and_no_more(formats: Formats) -> 
     ):
         assert "".join(event.raw for event in decode(formats, [text])) == text
     for opener in {"<tool_call>", "[TOOL_CALLS]", "<|tool_call_start|>", "```tool_code\n"} & formats.markers:
-        deep = opener + "f(a=" + "[" * 20_000
-        assert "".join(event.raw for event in decode(formats, [deep])) == deep
+        for nested in (
+            "[" * 20_000,
+            "-" * 60_000 + "1)",
+            "f" + ".a" * 20_000,
+            "{1:" * 9_000,
+            "(" * 30_000,
+            "f(" * 20_000,
+        ):
+            deep = f"{opener}f(a={nested}"
+            assert "".join(event.raw for event in decode(formats, [deep])) == deep
+
+
+def test_an_answer_ends_once() -> None:
+    decoder = Decoder(THINK)
+    decoder.push("<th")
+    assert decoder.flush() == [Text("<th")]
+    assert decoder.flush() == []
+    with pytest.raises(UsageError, match="was flushed: its answer has ended; make another"):
+        decoder.push("more")
 
 
 def test_every_format_has_its_cases() -> None:

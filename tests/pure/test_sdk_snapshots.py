@@ -32,13 +32,13 @@ class Keeping(PlayedHost):
     def chat_stop_tokens(self) -> list[int]:
         return []
 
-    def chat_turn(self, role: str, text: str) -> list[int]:
+    def chat_turn(self, role: str, text: str, thinking: bool | None) -> list[int]:
         return [20, 21]
 
-    def chat_preamble(self) -> list[int]:
+    def chat_preamble(self, thinking: bool | None) -> list[int]:
         return []
 
-    def chat_cue(self) -> list[int]:
+    def chat_cue(self, thinking: bool | None) -> list[int]:
         return [22]
 
     def chat_seal(self) -> list[int]:

@@ -128,14 +128,14 @@ class NativeHost:
     def chat_prefix(self) -> list[int]:
         return list(self.call("chat", "prefix"))
 
-    def chat_preamble(self) -> list[int]:
-        return list(self.call("chat", "preamble"))
+    def chat_preamble(self, thinking: bool | None) -> list[int]:
+        return list(self.call("chat", "preamble", thinking))
 
-    def chat_turn(self, role: str, text: str) -> list[int]:
-        return list(self.call("chat", "turn", role, text))
+    def chat_turn(self, role: str, text: str, thinking: bool | None) -> list[int]:
+        return list(self.call("chat", "turn", role, text, thinking))
 
-    def chat_cue(self) -> list[int]:
-        return list(self.call("chat", "cue"))
+    def chat_cue(self, thinking: bool | None) -> list[int]:
+        return list(self.call("chat", "cue", thinking))
 
     def chat_seal(self) -> list[int]:
         return list(self.call("chat", "seal"))

@@ -63,10 +63,10 @@ class TinyTurns:
     def prefix(self) -> list[int]:
         return [TinyTokenizer.bos]
 
-    def preamble(self) -> list[int]:
+    def preamble(self, thinking: bool | None = None) -> list[int]:
         return self._encode("<turn>s.\n", special=True)
 
-    def system(self, text: str) -> list[int]:
+    def system(self, text: str, thinking: bool | None = None) -> list[int]:
         return self._turn("s", text)
 
     def user(self, text: str) -> list[int]:
@@ -75,7 +75,7 @@ class TinyTurns:
     def assistant(self, text: str) -> list[int]:
         return self._turn("a", text)
 
-    def cue(self) -> list[int]:
+    def cue(self, thinking: bool | None = None) -> list[int]:
         return self._encode("<turn>a", special=True)
 
     def seal(self) -> list[int]:

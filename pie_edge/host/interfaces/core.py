@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
 from typing import Any
 
 from pie_edge import __version__
-from pie_edge.errors import InferletInvalid, ResourceError, TemplateError
-from pie_edge.host.guest import Guest, Turns
+from pie_edge.errors import InferletInvalid, ResourceError
+from pie_edge.host.guest import Guest
 from pie_edge.host.interfaces import CHANNEL, DECODER, WORKING_SET, Interface
+from pie_edge.host.interfaces.encoding import Tokens, encoded
 from pie_edge.host.requests import ELEMENTS, as_bytes
 from pie_edge.tokenizer import Detokenizer
 
-Tokens = list[int] | asyncio.Future[list[int]]
-_SHORT = 8192  # characters that are encoded in a few milliseconds
 _MOST_SPELLINGS = 4096
 _LONGEST_KEY = 256
 
@@ -47,21 +44,7 @@ def _facts(guest: Guest) -> tuple[Any, ...]:
 
 
 def _encode(guest: Guest, text: str, special: bool) -> Tokens:
-    return _encoded(guest, text, lambda: guest.model.tokenizer.encode(text, special=special))
-
-
-def _encoded(guest: Guest, text: str, work: Callable[[], Sequence[int]]) -> Tokens:
-    """What ``work`` makes of ``text``; of a long one on another thread, since a million characters take a second in which no
-    other inferlet would have a turn."""
-    if len(text) > guest.limits.message:
-        raise ResourceError(
-            f"{guest.name} encodes {len(text):,} characters at once, the most is {guest.limits.message:,}; encode it in parts"
-        )
-    if len(text) <= _SHORT:
-        return list(work())
-    pending = asyncio.get_running_loop().run_in_executor(None, lambda: list(work()))
-    pending.add_done_callback(lambda _: guest.wake())
-    return pending
+    return encoded(guest, text, lambda: guest.model.tokenizer.encode(text, special=special))
 
 
 def _decode(guest: Guest, tokens: list[int], special: bool, continued: bool) -> str:
@@ -78,20 +61,6 @@ def _push(guest: Guest, decoder: int, tokens: list[int]) -> str:
 
 def _flush(guest: Guest, decoder: int) -> str:
     return guest.decoders.find(decoder).flush()
-
-
-def _turns(guest: Guest) -> Turns:
-    if guest.model.turns is None:
-        raise TemplateError(
-            f"{guest.model.facts.name} has no chat template; write the prompt as text, with model.encode, or run a chat model"
-        )
-    return guest.model.turns
-
-
-def _turn(guest: Guest, role: str, text: str) -> Tokens:
-    turns = _turns(guest)
-    of_role = {"system": turns.system, "user": turns.user, "assistant": turns.assistant}[role]
-    return _encoded(guest, text, lambda: of_role(text))
 
 
 def _checked_key(guest: Guest, key: str) -> str:
@@ -114,8 +83,6 @@ def _vocabulary(guest: Guest, first: int, count: int) -> tuple[list[int], bytes]
     return [len(one) for one in spelled], b"".join(spelled)
 
 
-MAY_WAIT = {("model", "encode"), ("chat", "turn")}
-"""Functions that may give back a future for their answer; their guest sleeps until it is there."""
 CORE: dict[str, Interface] = {
     "types": ({}, {}),
     "runtime": (
@@ -140,18 +107,6 @@ CORE: dict[str, Interface] = {
             "[constructor]decoder": _new_decoder,
             "[method]decoder.push": _push,
             "[method]decoder.flush": _flush,
-        },
-    ),
-    "chat": (
-        {},
-        {
-            "available": lambda guest: guest.model.turns is not None,
-            "prefix": lambda guest: (guest.model.turns or guest.model.tokenizer).prefix(),
-            "preamble": lambda guest: list(_turns(guest).preamble()),
-            "turn": _turn,
-            "cue": lambda guest: list(_turns(guest).cue()),
-            "seal": lambda guest: list(_turns(guest).seal()),
-            "stop-tokens": lambda guest: sorted(guest.model.tokenizer.stop_tokens),
         },
     ),
     "forward": (

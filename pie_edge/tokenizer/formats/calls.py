@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from pie_edge.tokenizer.formats.parser import BrokenError, broken, check_name, from_json
+from pie_edge.tokenizer.formats.parser import BrokenError, broken, check_name, from_json, to_json
 from pie_edge.tokenizer.formats.stream import Wait
 from pie_edge.tokenizer.formats.tagged import Tagged
 
@@ -34,13 +33,13 @@ class Hermes(Tagged):
                 self.begin(name, None)
             text = yield from self._parameter()
             value = _typed(self.tools.get(name), key, text)
-            self.argue("", f"{', ' if arguments else '{'}{_json(key)}: {_json(value)}")
+            self.argue("", f"{', ' if arguments else '{'}{to_json(key)}: {to_json(value)}")
             arguments[key] = value
             yield from self.space()
         if not arguments:
             self.begin(name, None)
         self.argue("", "}" if arguments else "{}")
-        self.end(name, None, _json(arguments))
+        self.end(name, None, to_json(arguments))
 
     def _label(self) -> Wait[str]:
         label = ""
@@ -154,10 +153,6 @@ class Llama(Tagged):
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         super().call(name.removesuffix(".call"), arguments)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _typed(parameters: Any, key: str, text: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pie_edge.errors import UsageError
 from pie_edge.tokenizer.detokenizer import Detokenizer
 from pie_edge.tokenizer.formats.detect import Formats
 from pie_edge.tokenizer.formats.events import Event, joined
@@ -30,23 +31,32 @@ class Decoder:
     ) -> None:
         """As ``Formats.parser`` takes it."""
         self._stream = Stream()
+        self._flushed = False
         self._parser = formats.parser(self._stream, calls=calls, inside=inside, controls=controls, tools=tools)
         self._reading = self._parser.run()
         next(self._reading, None)
 
     def push(self, text: str) -> list[Event]:
+        """Raises ``UsageError`` after a ``flush``."""
+        self._check_open()
         self._stream.feed(text)
         return self._read()
 
     def push_marker(self, name: str) -> list[Event]:
         """A control token, which is one of the ``controls``."""
+        self._check_open()
         self._stream.feed_mark(name)
         return self._read()
 
     def flush(self) -> list[Event]:
         """The end: what was held back, and a call that isn't whole as text."""
+        self._flushed = True
         self._stream.close()
         return self._read()
+
+    def _check_open(self) -> None:
+        if self._flushed:
+            raise UsageError("this decoder was flushed: its answer has ended; make another for the next")
 
     def _read(self) -> list[Event]:
         next(self._reading, None)
@@ -84,7 +94,8 @@ class TokenDecoder:
         return events
 
     def flush(self) -> list[Event]:
-        return self._decoder.push(self._text.flush()) + self._decoder.flush()
+        rest = self._text.flush()
+        return (self._decoder.push(rest) if rest else []) + self._decoder.flush()
 
 
 def parameters_of(tools: Sequence[Any]) -> dict[str, Any]:

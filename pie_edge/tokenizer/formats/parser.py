@@ -64,7 +64,7 @@ class Parser:
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> None:
         """A whole call, whose notation was read already."""
-        text = json.dumps(arguments, ensure_ascii=False)
+        text = to_json(arguments)
         self.begin(check_name(name), None)
         self.argue("", text)
         self.end(name, None, text)
@@ -160,7 +160,7 @@ class Parser:
                 elif key in _NAMES:
                     name = check_name(from_json(value))
                 elif key in _IDS:
-                    identity = str(from_json(value))
+                    identity = check_name(str(from_json(value)))
             yield from self.space()
             if (yield from self.passes("}")):
                 break
@@ -173,7 +173,7 @@ class Parser:
         if self._begun is None:
             text = "{}" if arguments in (None, "null") else arguments
             if text.startswith('"'):  # an object as JSON inside of JSON
-                text = str(from_json(text)) or "{}"
+                text = to_json(as_object(str(from_json(text)) or "{}"))
             as_object(text)
             self.begin(name, identity)
             self.argue("", text)
@@ -235,6 +235,12 @@ def from_json(text: str) -> Any:
         return json.loads(text, parse_constant=broken)
     except (ValueError, RecursionError):
         broken("no JSON")
+
+
+def to_json(value: Any) -> str:
+    """As models read it, unless a lone surrogate has no bytes."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text) else json.dumps(value)
 
 
 def as_object(text: str) -> dict[str, Any]:

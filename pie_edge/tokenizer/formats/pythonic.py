@@ -10,12 +10,16 @@ from typing import Any
 from pie_edge.tokenizer.formats.parser import broken
 
 _JSON_NAMES = {"true": True, "false": False, "null": None}
+_LONGEST = 65_536
+"""Characters of code that are looked at: a parser takes stack for what is nested."""
 _WRONG = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 """What code that is no plain call makes the parser raise."""
 
 
 def python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     """Name and arguments of each call, in a list or one after the other. Raises BrokenError for anything else."""
+    if len(text) > _LONGEST:
+        broken("too long")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a model's backslashes

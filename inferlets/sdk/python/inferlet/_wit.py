@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wit_world.imports import chat, events, forward, model, runtime, session
+from wit_world.imports import chat, events, forward, model, runtime, session, tools
 
 from inferlet._host import Facts, Outcome, Request
 from inferlet._requests import Elements
 from inferlet._wit_errors import checked
+from inferlet._wit_formats import AnswerDecoder, names, opens_reasoning
 from inferlet._wit_outside import Outside
 from inferlet._wit_pages import Pages
 from inferlet._wit_requests import elements, outcome, submission
@@ -72,6 +73,12 @@ class ComponentHost(Pages, Outside):
     chat_prefix = staticmethod(chat.prefix)
     chat_preamble = staticmethod(checked(chat.preamble))
     chat_cue = staticmethod(checked(chat.cue))
+    chat_conversation = staticmethod(checked(chat.conversation))
+    tools_equip = staticmethod(checked(tools.equip))
+    tools_answer = staticmethod(checked(tools.answer))
+    formats = staticmethod(names)
+    opens_reasoning = staticmethod(opens_reasoning)
+    answer_decoder = AnswerDecoder
     chat_seal = staticmethod(checked(chat.seal))
     chat_stop_tokens = staticmethod(chat.stop_tokens)
     send = staticmethod(checked(session.send))
@@ -94,8 +101,8 @@ class ComponentHost(Pages, Outside):
     def adapters(self) -> list[str]:
         return list(model.adapters())
 
-    def chat_turn(self, role: str, text: str) -> list[int]:
-        tokens: list[int] = checked(chat.turn)(_ROLES[role], text)
+    def chat_turn(self, role: str, text: str, thinking: bool | None) -> list[int]:
+        tokens: list[int] = checked(chat.turn)(_ROLES[role], text, thinking)
         return tokens
 
     def create_working_set(self, tokens: int, seed: int | None = None) -> _WorkingSet:

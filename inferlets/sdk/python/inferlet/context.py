@@ -8,13 +8,14 @@ print(await context.generate_until(max_tokens=10))
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import ModuleType, TracebackType
 from typing import Any
 
 from inferlet import chat, probes, snapshots
 from inferlet import model as _model
+from inferlet import tools as _tools
 from inferlet._seeds import first_seed
 from inferlet._transcript import Transcript, check_tokens
 from inferlet.errors import InvalidHandle, UsageError
@@ -42,29 +43,49 @@ class Context:
     go through ``adapter``, one of ``model.adapters()``, if it has one; so do those of its forks.
     """
 
-    def __init__(self, model: ModuleType | None = None, *, seed: int | None = None, adapter: str | None = None) -> None:
-        """``model`` is ``inferlet.model``: there is the one. Raises InvalidHandle for an adapter that it hasn't."""
+    def __init__(
+        self,
+        model: ModuleType | None = None,
+        *,
+        seed: int | None = None,
+        adapter: str | None = None,
+        thinking: bool | None = None,
+    ) -> None:
+        """``model`` is ``inferlet.model``: there is the one. ``thinking`` has it think before it answers, or not, where its chat
+        template can say so. Raises InvalidHandle for an adapter that it hasn't."""
         if model is not None and model is not _model:
             raise UsageError(
                 f"a context of {model!r} was asked for; write Context(model), after `from inferlet import model`"
             )
-        self._start(Transcript(first_seed() if seed is None else seed, adapter))
+        self._start(Transcript(first_seed() if seed is None else seed, adapter), thinking=thinking)
         self.transcript.fill(chat.prefix())
 
     @classmethod
     def of(
-        cls, transcript: Transcript, turn: Turn = Turn.NONE, *, opened: bool = False, begins: bool = False
+        cls,
+        transcript: Transcript,
+        turn: Turn = Turn.NONE,
+        *,
+        opened: bool = False,
+        begins: bool = False,
+        thinking: bool | None = None,
     ) -> Context:
         """Over tokens that are there already; for the SDK's own modules."""
         context = object.__new__(cls)
-        context._start(transcript, turn, opened, begins)
+        context._start(transcript, turn, opened, begins, thinking)
         return context
 
     def _start(
-        self, transcript: Transcript, turn: Turn = Turn.NONE, opened: bool = False, begins: bool = False
+        self,
+        transcript: Transcript,
+        turn: Turn = Turn.NONE,
+        opened: bool = False,
+        begins: bool = False,
+        thinking: bool | None = None,
     ) -> None:
         self.transcript = transcript
         self.turn = turn
+        self.thinking = thinking
         self.opened = opened
         """Whether the conversation has begun: with a system message, or what stands in its place."""
         self._begins = begins
@@ -107,7 +128,7 @@ class Context:
 
     def fill_system(self, text: str) -> None:
         """A system message; it comes first. Raises TemplateError where the model has no chat template, like all turns."""
-        self._fill_turn(chat.system(text), opens=True)
+        self._fill_turn(chat.system(text, thinking=self.thinking), opens=True)
 
     def fill_user(self, text: str) -> None:
         self._fill_turn(chat.user(text))
@@ -116,10 +137,21 @@ class Context:
         """An answer, as if the model had given it."""
         self._fill_turn(chat.assistant(text))
 
+    def equip(self, tools: Iterable[Mapping[str, Any]], system: str | None = None) -> None:
+        """Tells the model of its tools; it comes first, with a system message or without. ``tools.Decoder`` finds the calls."""
+        self._fill_turn(_tools.equip(tools, system, thinking=self.thinking), opens=True)
+
+    def fill_answers(self, *answers: tuple[_tools.Call | str, Any]) -> None:
+        """What the calls of the model's last turn gave, all of them: pairs of a call and its answer. Closes that turn."""
+        if self.turn is not Turn.OPEN:
+            raise UsageError("nothing has been called: the model's own turn isn't open; generate one with calls first")
+        self.transcript.fill(_tools.answer(*answers))
+        self.turn = Turn.ASKED
+
     def cue(self) -> None:
         """Opens the model's own turn. A generation does so by itself after a ``fill_user``."""
         if self.turn is not Turn.OPEN:
-            self.transcript.fill(chat.cue())
+            self.transcript.fill(chat.cue(thinking=self.thinking))
             self.turn, self._begins = Turn.OPEN, True
 
     def seal(self) -> None:
@@ -139,7 +171,7 @@ class Context:
     def _fill_turn(self, turn: Sequence[int], opens: bool = False) -> None:
         before = chat.seal() if self.turn is Turn.OPEN else []
         if not (opens or self.opened):
-            before = [*before, *chat.preamble()]
+            before = [*before, *chat.preamble(thinking=self.thinking)]
         self.transcript.fill([*before, *turn])
         self.opened, self.turn = True, Turn.ASKED
 
@@ -192,7 +224,8 @@ class Context:
     def fork(self, *, seed: int | None = None) -> Context:
         """A copy that goes its own way, and draws its own numbers. The two share pages until one of them writes; tokens that
         weren't forwarded yet are forwarded once for all forks."""
-        return Context.of(self.transcript.fork(seed), self.turn, opened=self.opened, begins=self._begins)
+        transcript = self.transcript.fork(seed)
+        return Context.of(transcript, self.turn, opened=self.opened, begins=self._begins, thinking=self.thinking)
 
     async def join(self, *forks: Context) -> list[str]:
         """Waits for the forks' ``generate_until``, and appends what each has added since it was forked, in their order.
@@ -242,7 +275,12 @@ class Context:
 
     async def save(self, name: str) -> None:
         """Keeps it on disk under ``name``, in place of what had that name. ``snapshots`` has the names there are."""
-        state = {"turn": self.turn.name, "opened": self.opened, "adapter": self.transcript.adapter}
+        state = {
+            "turn": self.turn.name,
+            "opened": self.opened,
+            "adapter": self.transcript.adapter,
+            "thinking": self.thinking,
+        }
         await snapshots.save(self.transcript, name, state)
 
     @classmethod
@@ -251,7 +289,7 @@ class Context:
         of its own."""
         transcript = Transcript(first_seed() if seed is None else seed)
         state = await snapshots.load(transcript, name)
-        return cls.of(transcript, Turn[state["turn"]], opened=state["opened"])
+        return cls.of(transcript, Turn[state["turn"]], opened=state["opened"], thinking=state.get("thinking"))
 
     def close(self) -> None:
         """Gives the pages back."""
