@@ -199,6 +199,7 @@ class Engine:
     def __init__(self, pages: int = 100_000) -> None:
         self.facts = Facts()
         self.observable_layers = 0
+        self.adapters = ()
         self.free = self.lowest = self.pages = pages
         self.failure: PieError | None = None
         self.delay: float | None = 0.0

@@ -126,6 +126,30 @@ async def main(input):
     assert thinking is False
 
 
+def test_an_answer_is_to_what_the_model_called() -> None:
+    program = """
+from types import SimpleNamespace
+
+async def main(input):
+    context = Context()
+    context.fill_user("q")
+    context.cue()
+    made = model.encode(TEXT)
+    context.fill(made)
+    context._last = SimpleNamespace(tokens=made)  # as if it had been generated
+    try:
+        context.fill_answers(("f", "1"), ("g", "2"))
+    except errors.UsageError as error:
+        told = str(error)
+    before = len(context.tokens)
+    context.fill_answers(("f", "1"))
+    return [told, len(context.tokens) > before, tools.called(made)]
+"""
+    ended = run(HEAD + program)
+    told = "there is an answer of 'g', which the model's turn doesn't call; it calls f"
+    assert ended.result == [told, True, ["f"]], ended
+
+
 REFUSED = {
     "no list of tools": ("tools.equip('f')", "TypeError", "tools.equip takes a list, and 'f' is of type str"),
     "one tool": ("tools.equip(TOOLS[0])", "TypeError", "takes a list, and .* of type dict"),

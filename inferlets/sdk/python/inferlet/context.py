@@ -145,7 +145,9 @@ class Context:
         """What the calls of the model's last turn gave, all of them: pairs of a call and its answer. Closes that turn."""
         if self.turn is not Turn.OPEN:
             raise UsageError("nothing has been called: the model's own turn isn't open; generate one with calls first")
-        self.transcript.fill(_tools.answer(*answers))
+        tokens = _tools.answer(*answers)
+        self._check_called([call if isinstance(call, str) else call.name for call, _ in answers])
+        self.transcript.fill(tokens)
         self.turn = Turn.ASKED
 
     def cue(self) -> None:
@@ -167,6 +169,18 @@ class Context:
         self.transcript.truncate(length)
         self.turn, self._begins = Turn.NONE, False
         self._base = min(self._base, length)
+
+    def _check_called(self, answered: Sequence[str]) -> None:
+        """Raises UsageError for an answer to what the model has not called, if its turn is a generation with calls."""
+        made = self._last.tokens if self._last is not None else []
+        if not made or self.transcript.tokens[-len(made) :] != made:
+            return
+        called = _tools.called(made, thinking=self.thinking)
+        strange = [name for name in answered if called and name not in called]
+        if strange:
+            raise UsageError(
+                f"there is an answer of {strange[0]!r}, which the model's turn doesn't call; it calls {', '.join(called)}"
+            )
 
     def _fill_turn(self, turn: Sequence[int], opens: bool = False) -> None:
         before = chat.seal() if self.turn is Turn.OPEN else []

@@ -25,6 +25,7 @@ __all__ = [
     "Reasoning",
     "Text",
     "answer",
+    "called",
     "equip",
     "format",
 ]
@@ -53,6 +54,13 @@ def answer(*answers: tuple[Call | str, Any]) -> list[int]:
     Raises TemplateError for several where the model calls one at a time.
     """
     return host().tools_answer(_check.json_text([_answer(one) for one in answers], "tools.answer"))
+
+
+def called(tokens: Iterable[int], *, thinking: bool | None = None) -> list[str]:
+    """The names of what an answer calls."""
+    decoder = Decoder(thinking=thinking)
+    events = decoder.push(tokens) + decoder.flush()
+    return [event.name for event in events if isinstance(event, Call)]
 
 
 def _answer(given: object) -> dict[str, Any]:
