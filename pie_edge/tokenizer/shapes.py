@@ -22,6 +22,11 @@ Render = Callable[[Sequence[Mapping[str, Any]], Sequence[Any] | None], str]
 
 # Words that no template trims, looks for or writes itself.
 _ASK, _WORD, _OTHER, _NAME, _KEY, _CALL = "qzasked", "qzone", "qztwo", "qzname", "qzkey", "qzcall123"
+_ANSWERED = [
+    {"role": "tool", "content": "qzgiven", "tool_call_id": _CALL, "name": _NAME},
+    {"role": "assistant", "content": "qzanswered"},
+    {"role": "user", "content": _ASK},
+]
 _PYTHON = ("{'", '"type"', "None", "null")
 """How a value reads that a template took for text."""
 _TOOL = {
@@ -98,11 +103,13 @@ class Shapes:
 
     def _calling(self) -> Calling:
         objects, texts = {_KEY: _WORD}, f'{{"{_KEY}":"{_WORD}"}}'
-        for form in Content:
-            as_object = self._shows([_NAME, _KEY, _WORD], self._call(objects, form))
-            as_text = self._shows([_NAME, texts], self._call(texts, form))
-            if as_object or as_text:
-                return Calling(as_object, as_text, form)
+        # In the middle of a conversation, where some templates look closer, or at its end if they refuse the whole.
+        for after in (_ANSWERED, []):
+            for form in Content:
+                as_object = self._shows([_NAME, _KEY, _WORD], [*self._call(objects, form), *after])
+                as_text = self._shows([_NAME, texts], [*self._call(texts, form), *after])
+                if as_object or as_text:
+                    return Calling(as_object, as_text, form)
         return Calling(True, True, Content.EMPTY)
 
     def _around(self, message: dict[str, Any]) -> list[dict[str, Any]]:

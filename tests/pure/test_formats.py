@@ -257,6 +257,7 @@ CASES: list[tuple[str, Formats, str, list[Any]]] = [
         "<|tool_call_start|>[f(a=1), g(b='x', c=[1.5, None, {\"d\": true}])]<|tool_call_end|>Wait.",
         [F, ("g", {"b": "x", "c": [1.5, None, {"d": True}]}), ("text", "Wait.")],
     ),
+    ("lines in a text", LFM, "<|tool_call_start|>[f(a='b\nc')]<|tool_call_end|>", [("f", {"a": "b\nc"})]),
     ("JSON instead", LFM, '<|tool_call_start|>[{"name": "f", "arguments": {"a": 1}}]<|tool_call_end|>', [F]),
     (
         "Python with a position",

@@ -29,6 +29,7 @@ EXPECTED = {
     "mistral-small3.2": Formats("mistral", "none"),
     "phi3": Formats("none", "none"),
     "phi3.5": Formats("none", "none"),
+    "phi4-manner": Formats("json-list", "none"),
     "qwen2.5": Formats("hermes", "none"),
     "qwen3": Formats("hermes", "think"),
     "qwen3-coder": Formats("hermes", "none"),
@@ -58,6 +59,9 @@ def test_every_template_has_its_formats() -> None:
         ("{{ messages }}", ["<|tool_call|>", "<|/tool_call|>"], Formats("json-list")),
         ("{{ messages }}", ["<tool_call>", "</tool_call>"], Formats("hermes")),
         ("<tool_call>", ["<|python_tag|>", "[TOOL_CALLS]"], Formats("hermes")),
+        ("<tool_call>{{ name }}<arg_key>", ["<tool_call>"], Formats()),
+        ("<tool_call><invoke name=", ["<tool_call>"], Formats()),
+        ("</think>{{ '<response>' + result }}", [], Formats("none", "think")),
     ],
 )
 def test_control_tokens_tell_where_the_template_is_silent(source: str, control: list[str], expected: Formats) -> None:
@@ -69,7 +73,7 @@ def answered(name: str, message: dict[str, Any]) -> tuple[str, list[Event]]:
     before = template(name).render([chat.ASK], chat.TOOLS)
     whole = template(name).render([chat.ASK, message], chat.TOOLS, False)
     assert whole.startswith(before)
-    for end in ("<|im_end|>\n", "<|eot_id|>", "<|eom_id|>", "<eos>", "<|end_of_text|>\n", "<|call|>"):
+    for end in ("<|im_end|>\n", "<|eot_id|>", "<|eom_id|>", "<eos>", "<|end_of_text|>\n", "<|call|>", "<|end|>"):
         whole = whole.removesuffix(end)
     written, formats = whole[len(before) :], EXPECTED[name]
     decoder = Decoder(formats, inside=formats.is_inside(before), tools=parameters_of(chat.TOOLS))

@@ -10,7 +10,7 @@ from pie_edge.errors import InvalidHandle
 from pie_edge.tokenizer import Tokenizer
 from pie_edge.tokenizer.formats import Formats, TokenDecoder, joined
 from pie_edge.tokenizer.formats.decoder import Decoder
-from pie_edge.tokenizer.formats.events import CallEnded, Event, Reasoning, Text
+from pie_edge.tokenizer.formats.events import CallEnded, Event, Mark, Reasoning, Text
 from tests.support.vocabularies import byte_level
 
 CONTROL = ["<s>", "<|im_end|>", "<think>", "</think>", "<tool_call>"]
@@ -36,6 +36,21 @@ def test_markers_that_are_control_tokens_count_as_those_alone() -> None:
     assert decode(spelled) == [Text('<think>a</think><tool_call>{"name": "f"}')]
     call = [*TOKENIZER.encode("<tool_call>", special=True), *TOKENIZER.encode('{"name": "f"}</tool_call>')]
     assert [event.name for event in decode(call) if isinstance(event, CallEnded)] == ["f"]
+
+
+def test_a_control_token_in_the_reasoning_is_part_of_it() -> None:
+    ids = TOKENIZER.encode('<think>a <tool_call>\n{"name": "f"}</think>b', special=True)
+    assert [event for event in decode(ids) if not isinstance(event, Mark)] == [
+        Reasoning('a <tool_call>\n{"name": "f"}'),
+        Text("b"),
+    ]
+
+
+def test_where_calls_are_text_their_markers_vanish_as_control_tokens_do() -> None:
+    decoder = TokenDecoder(TOKENIZER, FORMATS, calls=False)
+    ids = TOKENIZER.encode("<think>a</think>b<tool_call> {}</tool_call>", special=True)
+    found = joined([*(event for token in ids for event in decoder.push(token)), *decoder.flush()])
+    assert [event for event in found if not isinstance(event, Mark)] == [Reasoning("a"), Text("b {}</tool_call>")]
 
 
 def test_other_control_tokens_vanish_and_characters_stay_whole() -> None:

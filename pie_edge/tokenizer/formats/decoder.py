@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pie_edge.errors import UsageError
 from pie_edge.tokenizer.detokenizer import Detokenizer
-from pie_edge.tokenizer.formats.detect import Formats
+from pie_edge.tokenizer.formats.detect import HARMONY, NONE, Formats
 from pie_edge.tokenizer.formats.events import Event, joined
 from pie_edge.tokenizer.formats.stream import Stream
 from pie_edge.tokenizer.tokenizer import Tokenizer
@@ -79,6 +80,8 @@ class TokenDecoder:
         tools: Sequence[Any] | None = None,
     ) -> None:
         """``continued`` is that of ``Tokenizer.decode``. ``tools`` are those the model was given."""
+        # Where calls are text their markers are control tokens like others, and vanish.
+        formats = formats if calls or formats.reasoning == HARMONY else replace(formats, calls=NONE)
         names = formats.markers & tokenizer.control_tokens.keys()
         self._markers = {tokenizer.control_tokens[name]: name for name in names}
         self._text = Detokenizer(tokenizer, continued=continued)

@@ -41,6 +41,8 @@ _BY_MARKERS = {
     "hermes": ("<tool_call>",),
     "llama": ("ipython", '"parameters": '),
 }
+_FOREIGN = ("<arg_key>", "<invoke ", "<tool_calls>")
+"""Of formats that share a marker with ours, and that none of ours reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def detect(template: str, control: Collection[str] = ()) -> Formats:
 def _calls(template: str, control: Collection[str]) -> str:
     for name, markers in _BY_MARKERS.items():
         if all(marker in template for marker in markers):
-            return name
+            return NONE if any(marker in template for marker in _FOREIGN) else name
     if "<start_of_turn>" in template and "tools" not in template:
         return "gemma"
     known = (name for name, markers in _BY_MARKERS.items() if all(marker in control for marker in markers))
@@ -114,7 +116,7 @@ def _reasoning(template: str, control: Collection[str]) -> str:
     if "<|channel|>" in template and "analysis" in template:
         return HARMONY
     if "</think>" in template:
-        return "think-response" if "<response>" in template else "think"
+        return "think-response" if "<response></response>" in template else "think"
     if "[THINK]" in template or "[THINK]" in control:
         return "brackets"
     return NONE

@@ -21,14 +21,22 @@ def python_calls(text: str) -> list[tuple[str, dict[str, Any]]]:
     if len(text) > _LONGEST:
         broken("too long")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a model's backslashes
-            body = ast.parse(text.strip()).body
+        body = _parsed(text.strip())
         found = [_call(node) for statement in body for node in _calls(statement)]
         json.dumps([arguments for _, arguments in found], allow_nan=False)
     except _WRONG:
         broken("no calls in Python")
     return found or broken("no call")
+
+
+def _parsed(code: str) -> list[ast.stmt]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a model's backslashes
+        try:
+            return ast.parse(code).body
+        except SyntaxError:
+            # A model writes lines in a text as they are.
+            return ast.parse(code.replace("\n", "\\n")).body
 
 
 def _calls(statement: ast.stmt) -> list[ast.expr]:

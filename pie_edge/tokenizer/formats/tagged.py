@@ -65,14 +65,19 @@ class Tagged(Parser):
         if marker in self.openers:
             return (yield from self._read_call(marker))
         self.mark(marker)
-        yield from self.space()
-        if self._tags and marker == self._tags.open:
-            yield from self._reasoning()
+        if self._tags and marker in (self._tags.open, *self._tags.others):
+            yield from self.space()
+            if marker == self._tags.open:
+                yield from self._reasoning()
         return None
 
     def _reasoning(self) -> Wait[None]:
+        """Up to its end, whatever other control tokens are in it: a model may think of them."""
         assert self._tags is not None
-        self.mark((yield from self.until(self.needles(self._tags.close), self.reason)))
+        close = self.needles(self._tags.close)
+        while (marker := (yield from self.until(close, self.reason))) not in ("", self._tags.close):
+            self.reason(marker)
+        self.mark(marker)
         yield from self.space()
 
     def _read_call(self, marker: str) -> Wait[str | None]:
