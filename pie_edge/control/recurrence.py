@@ -73,12 +73,13 @@ class State:
     lost: bool = False
 
     @property
-    def entries(self) -> tuple[Entry, Entry]:
-        return self.head, self.folded
+    def entries(self) -> tuple[Entry, ...]:
+        """Those that it uses: what only convolutions see is in the head's tail."""
+        return (self.head, self.folded) if self.pool.recurs else (self.head,)
 
     def share(self, length: int) -> State:
         """That of a fork with the first ``length`` tokens. Who runs a pass first gets copies."""
-        head, folded = map(self.pool.share, self.entries)
+        head, folded = self.pool.share(self.head), self.pool.share(self.folded)
         return State(self.pool, head, folded, self.end, self.base, min(self.length, length), self.lost)
 
     def give_back(self) -> None:

@@ -79,6 +79,9 @@ class Room:
 
     def _claim(self, part: Slice, claimed: Claimed) -> None:
         if self._slots is not None:
+            if claimed.short is self._slots and not self._slots.has_all(part):
+                # What is free is for the one before: else each could take what the other one needs, for ever.
+                raise self._slots.refusal(part.work.space)
             try:
                 claimed.slots.restored += self._slots.restored(part)
                 claimed.slots.copies += self._slots.claim(part)

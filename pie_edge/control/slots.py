@@ -33,6 +33,11 @@ class SlotResidency(Resident):
             "last. Run fewer inferlets at once, keep fewer contexts, or raise state_memory in the configuration"
         )
 
+    def has_all(self, part: Slice) -> bool:
+        """Whether the slice needs no slot more."""
+        context = part.work.context
+        return context is None or all(map(self.own, self.of(context)))
+
     def restored(self, part: Slice) -> list[Move]:
         """Bring the state of the slice's context back to the device. Raises OutOfPages, having changed nothing."""
         context = part.work.context

@@ -178,7 +178,7 @@ def load(cache: Cache, space: Space, working_set: int, content: Content) -> None
     if content.state is not None and context.state is not None and cache.slot_contents is not None:
         state, saved = context.state, content.state
         state.give_back()
-        for entry, kept in zip(state.entries, (saved.head, saved.folded), strict=True):
+        for entry, kept in zip(state.entries, (saved.head, saved.folded), strict=False):
             if kept:
                 cache.slot_contents.put(entry, kept)
                 entry.written = 1
