@@ -86,6 +86,11 @@ class Settings:
     kv_memory: int = _setting(
         0, size(0, MOST_MEMORY), "Memory of the KV pages; 0 sizes it from the model and what is free."
     )
+    state_memory: int = _setting(
+        0,
+        size(0, MOST_MEMORY),
+        "Memory of recurrent state, for models that have it; 0 sizes it from the model and what is free.",
+    )
     page_size: int = _setting(16, one_of(8, 16, 32), "Tokens in a KV page.")
     park_memory: int = _setting(
         2**30,

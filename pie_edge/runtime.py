@@ -198,13 +198,15 @@ def device_settings(settings: Settings) -> DeviceSettings:
         page_size=settings.page_size,
         memory=settings.memory,
         kv_memory=settings.kv_memory,
+        state_memory=settings.state_memory,
         park_memory=settings.park_memory,
         speculation_depth=settings.speculation_depth,
     )
 
 
 def _counts(usage: Usage) -> dict[str, int]:
-    """What an inferlet used, as ``--json`` shows it: tokens, but for ``passes``, ``…_pages``, and run-ahead's hits and misses."""
+    """What an inferlet used, as ``--json`` shows it: tokens, but for ``passes``, ``…_pages``, ``…_states``, and run-ahead's
+    hits and misses."""
     return {
         "forwarded": usage.forwarded_tokens,
         "sampled": usage.read_rows,

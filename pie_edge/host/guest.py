@@ -60,7 +60,8 @@ class Turns(Protocol):
 @dataclass(frozen=True, slots=True)
 class Model:
     """What all guests of a host share. ``turns`` is None where the model has no chat template, ``template`` is its text;
-    ``attention_layers`` is how many layers the device can observe; ``adapters`` are named."""
+    ``attention_layers`` is how many layers the device can observe; ``adapters`` are named; ``reversible`` is how many tokens can
+    always be taken back from a context with recurrent state, None where there is none."""
 
     facts: ModelFacts
     tokenizer: Tokenizer
@@ -68,14 +69,20 @@ class Model:
     template: str = ""
     attention_layers: int = 0
     adapters: tuple[str, ...] = ()
+    reversible: int | None = None
+
+    @property
+    def recurrent(self) -> bool:
+        return self.reversible is not None
 
     @property
     def traits(self) -> tuple[str, ...]:
         """The groups of level 1 functions that there are, as the WIT names them."""
-        everywhere = ("allocate", "forward", "input-text", "output-text", "tokenize")
+        # Single pages hold nothing of a recurrent state.
+        pages = () if self.recurrent else ("allocate", "forward", "input-text", "output-text")
         adapter = ("adapter",) if self.adapters else ()
         introspective = ("introspective",) if self.attention_layers else ()
-        return everywhere + adapter + introspective
+        return (*pages, "tokenize", *adapter, *introspective)
 
 
 @dataclass(eq=False)

@@ -120,7 +120,7 @@ class Host:
         return cls(
             sandbox,
             engine,
-            Model(facts, tokenizer, turns, template, engine.observable_layers, engine.adapters),
+            Model(facts, tokenizer, turns, template, engine.observable_layers, engine.adapters, engine.reversible),
             limits or Limits(),
             max_instances,
             top_k,

@@ -5,6 +5,7 @@
 header     JSON: what it is of, and ``crc`` of all that follows
 positions  u32 [token]
 each state in the header's order, such as ``k.0`` and ``v.0``: [token][head][width], f16 or f32
+recurrent state, where the model has such, f32: what the context's slots have, in the header's order of parts
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pie_edge.control.gone import Gone
-from pie_edge.control.snapshot import Content, PageState
+from pie_edge.control.snapshot import Content, PageState, Recurrent
 
 MAGIC = b"pie-kv\x00\x01"
 _LENGTH = struct.Struct("<I")
@@ -37,11 +38,13 @@ class MismatchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``fingerprint`` tells models apart; ``states`` is what a page on this device is made of."""
+    """``fingerprint`` tells models apart; ``states`` is what a page on this device is made of, ``slots`` what a slot of recurrent
+    state is."""
 
     name: str
     fingerprint: str
     states: tuple[PageState, ...]
+    slots: tuple[PageState, ...] = ()
 
     @property
     def page_size(self) -> int:
@@ -52,15 +55,28 @@ class Model:
         """Heads and width of each state of keys or values."""
         return {state.name: list(_heads_and_width(state)) for state in self.states if state.name != _POSITIONS}
 
+    @property
+    def parts(self) -> dict[str, list[int]]:
+        """The shape of each part of a slot."""
+        return {state.name: list(state.shape[1:]) for state in self.slots}
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(state.page_bytes for state in self.slots)
+
 
 def encode(model: Model, content: Content, note: str) -> bytes:
     arrays = {state.name: _tokens(state, content, index, model) for index, state in enumerate(model.states)}
     kept = next(_TYPES[state.dtype].str for state in model.states if state.name != _POSITIONS)
-    body = b"".join([arrays[_POSITIONS].tobytes(), *(arrays[name].tobytes() for name in model.geometry)])
+    state = content.state
+    kept_state = [] if state is None else [state.head, state.folded]
+    body = b"".join([arrays[_POSITIONS].tobytes(), *(arrays[name].tobytes() for name in model.geometry), *kept_state])
     header = {
         "model": model.name,
         "fingerprint": model.fingerprint,
         "geometry": model.geometry,
+        "parts": model.parts,
+        "state": None if state is None else {"end": state.end, "base": state.base},
         "dtype": kept,
         "length": content.length,
         "hidden": [place for place in range(content.length) if _bit(content.hidden, place, model.page_size)],
@@ -82,6 +98,7 @@ def decode(model: Model, data: bytes) -> tuple[Content, str]:
         hidden, history = {int(place) for place in header["hidden"]}, tuple(int(one) for one in header["history"])
         gone = tuple(Gone(*map(int, one)) for one in header.get("gone", ()))
         note = str(header["note"])
+        state = _state(model, header, body)
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"its header is wrong ({type(error).__name__}: {error})") from None
     arrays, offset = {_POSITIONS: np.frombuffer(body, "<u4", length)}, 4 * length
@@ -97,6 +114,7 @@ def decode(model: Model, data: bytes) -> tuple[Content, str]:
         tuple(b"".join(part[page].tobytes() for part in parts) for page in range(pages)),
         tuple(sum(1 << slot for slot in range(size) if page * size + slot in hidden) for page in range(pages)),
         history,
+        state=state,
         gone=gone,
     )
     return content, note
@@ -117,16 +135,37 @@ def _parts(data: bytes) -> tuple[Mapping[str, Any], bytes]:
 
 
 def _check(model: Model, header: Mapping[str, Any], body: bytes) -> None:
-    if header["fingerprint"] != model.fingerprint or header["geometry"] != model.geometry:
+    alike = header["fingerprint"] == model.fingerprint and header["geometry"] == model.geometry
+    if not alike or header.get("parts", {}) != model.parts:
         raise MismatchError(f"it is of the model {header['model']!r} ({header['fingerprint']:.12})")
     if header["dtype"] not in ("<f2", "<f4"):
         raise DamagedError(f"its values are {header['dtype']!r}")
     values = sum(heads * width for heads, width in model.geometry.values())
-    expected = header["length"] * (4 + values * np.dtype(header["dtype"]).itemsize)
+    slots = _slots(header)
+    if model.slots and bool(slots) != bool(header["length"]):
+        raise DamagedError(f"it is of {header['length']} tokens, and has {slots} slots of recurrent state")
+    expected = header["length"] * (4 + values * np.dtype(header["dtype"]).itemsize) + slots * model.slot_bytes
     if len(body) != expected:
         raise DamagedError(f"it has {len(body):,} bytes of keys and values where {expected:,} belong")
     if zlib.crc32(body) != header["crc"]:
         raise DamagedError("its keys and values were changed after they were written")
+
+
+def _slots(header: Mapping[str, Any]) -> int:
+    """How many slots there are: the head's, and the folded one if there is anything in that."""
+    state = header.get("state")
+    return 0 if state is None else 1 + int(state["base"] > 0)
+
+
+def _state(model: Model, header: Mapping[str, Any], body: bytes) -> Recurrent | None:
+    slots, size = _slots(header), model.slot_bytes
+    if not slots:
+        return None
+    end, base = int(header["state"]["end"]), int(header["state"]["base"])
+    if not 0 <= base <= header["length"] <= end:
+        raise DamagedError(f"its recurrent state is of {base} to {end} tokens, and it of {header['length']}")
+    kept = body[len(body) - slots * size :]
+    return Recurrent(end, base, kept[:size], kept[size:])
 
 
 def _heads_and_width(state: PageState) -> tuple[int, int]:

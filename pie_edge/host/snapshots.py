@@ -30,6 +30,9 @@ class ContextEngine(Protocol):
     @property
     def page_states(self) -> tuple[PageState, ...]: ...
 
+    @property
+    def slot_states(self) -> tuple[PageState, ...]: ...
+
     def save_context(self, space: Space, working_set: int, length: int) -> Coroutine[Any, Any, Content]: ...
 
     def load_context(self, space: Space, working_set: int, content: Content) -> None: ...
@@ -88,7 +91,7 @@ class Snapshots:
     def _model(self) -> Model:
         from pie_edge.host.snapshot_format import Model  # NumPy, which few need at the start
 
-        return Model(self._name, self._fingerprint(), self._engine.page_states)
+        return Model(self._name, self._fingerprint(), self._engine.page_states, self._engine.slot_states)
 
     def _write(self, who: str, path: Path, content: Content, note: str) -> None:
         from pie_edge.host.snapshot_format import encode

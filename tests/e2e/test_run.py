@@ -55,7 +55,7 @@ def test_json_tells_tokens_timings_backend_and_device(cli: Cli) -> None:
     assert told["tokens"]["sampled"] == 8
     assert told["tokens"].keys() == {
         "forwarded", "sampled", "passes", "cached", "recomputed", "evicted_pages", "parked_pages", "restored_pages",
-        "released_pages", "predicted", "mispredicted",
+        "released_pages", "parked_states", "restored_states", "predicted", "mispredicted",
     }  # fmt: skip
     assert told["tokens"]["predicted"] + told["tokens"]["mispredicted"] > 0
     assert {"load", "time_to_first_token", "tokens_per_second"} <= told["timings"].keys()

@@ -200,6 +200,7 @@ class Engine:
         self.facts = Facts()
         self.observable_layers = 0
         self.adapters = ()
+        self.reversible = None
         self.free = self.lowest = self.pages = pages
         self.failure: PieError | None = None
         self.delay: float | None = 0.0

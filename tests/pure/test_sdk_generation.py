@@ -49,7 +49,7 @@ def _decoder(special: bool, continued: bool) -> Any:
 
 @pytest.fixture(autouse=True, scope="module")
 def _host_with_a_tokenizer() -> Iterator[None]:
-    facts = _host.Facts("fake", "none", "", "", TOKENIZER.size, 100, 16, 1, 2)
+    facts = _host.Facts("fake", "none", "", "", TOKENIZER.size, 100, 16, 1, 2, False, 100)
     with with_host(
         facts=lambda: facts,
         encode=lambda text, special: TOKENIZER.encode(text, special=special),

@@ -72,7 +72,12 @@ class NativeHost:
         tokenizer: Any = TinyTokenizer()
         turns, engine = TinyTurns() if template else None, thread.engine
         described = Model(
-            engine.facts, tokenizer, turns, attention_layers=engine.observable_layers, adapters=engine.adapters
+            engine.facts,
+            tokenizer,
+            turns,
+            attention_layers=engine.observable_layers,
+            adapters=engine.adapters,
+            reversible=engine.reversible,
         )
         self.said: list[str] = []
         source: Any = SimpleNamespace()

@@ -52,7 +52,19 @@ class PlayedHost:
         return Handle(sum(line.startswith("create") for line in self.log), self)
 
     def facts(self) -> Facts:
-        return Facts("played", "none", "", "", vocabulary=100, context=64, page_size=16, bos=1, eos=2)
+        return Facts(
+            "played",
+            "none",
+            "",
+            "",
+            vocabulary=100,
+            context=64,
+            page_size=16,
+            bos=1,
+            eos=2,
+            recurrent=False,
+            reversible=64,
+        )
 
     def print(self, stream: str, text: str) -> None:
         self.text += text

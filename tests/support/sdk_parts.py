@@ -31,6 +31,6 @@ def with_host(**functions: Any) -> Iterator[None]:
 @contextmanager
 def with_vocabulary(size: int) -> Iterator[None]:
     """A model of so many tokens; a token's text is its number."""
-    facts = _host.Facts("fake", "none", "", "", size, 1000, 16, None, None)
+    facts = _host.Facts("fake", "none", "", "", size, 1000, 16, None, None, False, 1000)
     with with_host(facts=lambda: facts, decode=lambda tokens, special, continued: ",".join(map(str, tokens))):
         yield

@@ -40,6 +40,8 @@ def _facts(guest: Guest) -> tuple[Any, ...]:
         facts.page_size,
         tokenizer.bos,
         tokenizer.eos,
+        guest.model.recurrent,
+        facts.context if guest.model.reversible is None else guest.model.reversible,
     )
 
 

@@ -80,6 +80,8 @@ class Facts:
     page_size: int
     bos: int | None
     eos: int | None
+    recurrent: bool
+    reversible: int
 
 
 @dataclass(frozen=True, slots=True)

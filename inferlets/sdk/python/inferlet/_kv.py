@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from inferlet import _loop, model
-from inferlet.errors import ContextOverflow, PieError, UsageError
+from inferlet.errors import ContextOverflow, Irreversible, PieError, UsageError
 from inferlet.eta import ForwardPass, WorkingSet
 from inferlet.eta.trace import Traced
 
@@ -55,6 +55,14 @@ class KV:
 
     async def forward(self, tokens: Sequence[int], epilogue: Traced | None) -> Any:
         """Forwards ``tokens[seen:]``, and again what ``epilogue`` reads; gives what it made of the last logits."""
+        try:
+            return await self._forward(tokens, epilogue)
+        except Irreversible:
+            # What was truncated is in a recurrent state for good: all of the others are forwarded anew.
+            self.rewind(0)
+            return await self._forward(tokens, epilogue)
+
+    async def _forward(self, tokens: Sequence[int], epilogue: Traced | None) -> Any:
         pages = await self.pages()
         if not tokens:
             raise UsageError("the context is empty, so there are no logits to read; fill it first")

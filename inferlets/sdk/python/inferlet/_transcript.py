@@ -10,7 +10,7 @@ from inferlet import _loop, model
 from inferlet._host import LoadSnapshot, SaveSnapshot, host
 from inferlet._kv import KV, check_length
 from inferlet._seeds import derived
-from inferlet.errors import InvalidHandle
+from inferlet.errors import InvalidHandle, Irreversible
 from inferlet.eta import WorkingSet
 from inferlet.eta.trace import Traced
 
@@ -63,10 +63,18 @@ class Transcript:
     async def save(self, name: str, note: Callable[[int], str]) -> None:
         """Keeps it under ``name``, forwarding what wasn't yet, but the last token. ``note`` is told how many were."""
         async with self._lock:
-            if self._kv.seen < len(self.tokens) - 1:
-                await self._kv.forward(self.tokens[:-1], None)
-            pages = await self._kv.pages()
-            await _loop.current().submit(SaveSnapshot(pages.handle(), name, self._kv.seen, note(self._kv.seen)))
+            try:
+                await self._save(name, note)
+            except Irreversible:
+                # As when tokens are forwarded.
+                self._kv.rewind(0)
+                await self._save(name, note)
+
+    async def _save(self, name: str, note: Callable[[int], str]) -> None:
+        if self._kv.seen < len(self.tokens) - 1:
+            await self._kv.forward(self.tokens[:-1], None)
+        pages = await self._kv.pages()
+        await _loop.current().submit(SaveSnapshot(pages.handle(), name, self._kv.seen, note(self._kv.seen)))
 
     async def load(self, name: str) -> str:
         """Fills it, empty as it is, with what was kept under ``name``: the note. ``restore`` says what the tokens are."""

@@ -15,6 +15,7 @@ PieError
 │   ├── InvalidHandle     a working set that is gone, or a value out of range
 │   ├── OutOfPages        the KV pool is exhausted
 │   ├── ContextOverflow   more tokens than the working set or the model holds
+│   ├── Irreversible      tokens that recurrent state can no longer take back
 │   └── EpilogueError     an epilogue that doesn't type-check
 ├── HttpError             a request got no answer
 │   └── HttpDenied        this inferlet isn't allowed to ask there
@@ -90,6 +91,10 @@ class OutOfPages(ResourceError):
 
 class ContextOverflow(ResourceError):
     code = "context-overflow"
+
+
+class Irreversible(ResourceError):
+    code = "irreversible"
 
 
 class EpilogueError(ResourceError):

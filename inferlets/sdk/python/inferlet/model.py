@@ -24,7 +24,8 @@ TRAITS = (
 
 @functools.cache
 def facts() -> Facts:
-    """Everything at once: name, architecture, description, licence, vocabulary, context, page_size, bos, eos."""
+    """Everything at once: name, architecture, description, licence, vocabulary, context, page_size, bos, eos, recurrent,
+    reversible."""
     return host().facts()
 
 
@@ -57,6 +58,18 @@ def context_size() -> int:
 def page_size() -> int:
     """Tokens in a KV page."""
     return facts().page_size
+
+
+def is_recurrent() -> bool:
+    """Whether a context has recurrent state beside keys and values. It follows from all tokens in their order: some can be taken
+    back and a context can be forked, but none be hidden, cut out or gone around."""
+    return facts().recurrent
+
+
+def reversible_tokens() -> int:
+    """How many tokens can be forwarded past any place and still be taken back to it, so how many may be drafted at once;
+    ``context_size()`` where all can."""
+    return facts().reversible
 
 
 @functools.cache

@@ -46,7 +46,9 @@ class WorkingSet:
         return self._capacity
 
     def geometry(self, start: int, end: int) -> Geometry:
-        """Where the tokens of a pass go. Raises ContextOverflow where there is no room."""
+        """Where the tokens of a pass go; those that were there, and all after them, are forgotten. Raises ContextOverflow where
+        there is no room. With recurrent state a pass that takes back more than ``model.reversible_tokens()`` may fail:
+        Irreversible."""
         if 0 <= start == end:
             raise InvalidHandle(
                 f"geometry({start}, {end}) writes no token; a pass needs one at least: is the prompt empty?"
@@ -71,12 +73,15 @@ class WorkingSet:
         return WorkingSet(self._capacity, _handle=self._ready().fork(seed))
 
     def slice(self, first_page: int, count: int, *, seed: int | None = None) -> WorkingSet:
-        """As ``fork``, of ``count`` pages from ``first_page`` on. Its tokens keep the positions they were written at."""
+        """As ``fork``, of ``count`` pages from ``first_page`` on. Its tokens keep the positions they were written at.
+
+        Raises Unsupported for pages that aren't the first ones, where the model has recurrent state."""
         handle = self._ready().slice(_whole(first_page, "first_page"), _whole(count, "count"), seed)
         return WorkingSet(count * model.page_size(), _handle=handle)
 
     def hide(self, start: int, hidden: Sequence[bool]) -> None:
-        """Hides (True) or shows the tokens from ``start`` on, from later passes over this working set alone."""
+        """Hides (True) or shows the tokens from ``start`` on, from later passes over this working set alone. Raises Unsupported
+        where the model has recurrent state."""
         self._ready().hide(_whole(start, "start"), [bool(one) for one in hidden])
 
     def add(self, key: str) -> None:
@@ -99,7 +104,9 @@ class WorkingSet:
 
     def discard(self, first_page: int, count: int) -> None:
         """Gives ``count`` pages from ``first_page`` on back, with what they hold. Those after them move down: their tokens have
-        other places now, and count as before as what they are. There is room for that many fewer."""
+        other places now, and count as before as what they are. There is room for that many fewer.
+
+        Raises Unsupported for pages that tokens come after, where the model has recurrent state."""
         self._ready().discard(_whole(first_page, "first_page"), _whole(count, "count"))
         self._capacity -= count * model.page_size()
 
