@@ -140,6 +140,7 @@ class PlayedEngine:
     """Keeps what it is given."""
 
     page_states = model(8, "f32").states
+    slot_states = ()
     content = Content(5, laid_out(model(8, "f32"), some_tokens(5), 5), (0,), (1, 2, 3, 4, 5))
 
     def __init__(self) -> None:
