@@ -28,10 +28,11 @@ async def tiny_host(
     top_k: int = 8,
     settings: dict[str, Any] | None = None,
     backend: ReferenceBackend | None = None,
+    opening: Callable[..., Awaitable[Engine]] = open_tiny,
     **limits: Any,
 ) -> AsyncIterator[tuple[Host, Engine]]:
     """At the end nothing may be left of any inferlet but what it exported."""
-    engine = await open_tiny(backend or ReferenceBackend(), **(settings or {}))
+    engine = await opening(backend or ReferenceBackend(), **(settings or {}))
     tokenizer: Any = TinyTokenizer()
     host = await Host.open(
         engine,

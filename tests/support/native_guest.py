@@ -36,12 +36,12 @@ T = TypeVar("T")
 class EngineThread:
     """An engine, and the loop that it lives in."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, opening: Callable[..., Any], **settings: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.backend = ReferenceBackend()
-        self.engine: Engine = self.ask(lambda: open_tiny(self.backend, **settings))
+        self.engine: Engine = self.ask(lambda: opening(self.backend, **settings))
 
     def ask(self, function: Callable[[], Any]) -> Any:
         """What ``function`` gives in the engine's loop, awaited if it is a coroutine."""
@@ -257,9 +257,11 @@ def _outcome(outcome: Any) -> _host.Outcome:
 
 
 @contextmanager
-def native(*, seed: int = 1, template: bool = True, **settings: Any) -> Iterator[Callable[..., Any]]:
+def native(
+    *, seed: int = 1, template: bool = True, opening: Callable[..., Any] = open_tiny, **settings: Any
+) -> Iterator[Callable[..., Any]]:
     """A function that runs programs, each as an instance of its own with ``seed``, on one engine over the tiny model."""
-    thread = EngineThread(**settings)
+    thread = EngineThread(opening, **settings)
 
     def run(program: Callable[[], Coroutine[Any, Any, T]], seed: int = seed) -> T:
         host = NativeHost(thread, seed, template)
