@@ -440,9 +440,7 @@ def test_pages_are_counted_by_the_layers_that_attend_and_slots_by_the_state_ther
             assert engine.slots is not None
             assert engine.slots.total == 7
         backend = ReferenceBackend(memory=80_000)
-        says = (
-            r"needs 0\.1 MiB for its weights, 0\.0 MiB for 5 slots of recurrent state and .* Lower state_memory in the"
-        )
+        says = r"needs 0\.1 MiB for its weights, 0\.0 for 5 slots of recurrent state, .* Lower state_memory in the conf"
         with pytest.raises(OutOfMemory, match=says):
             await open_hybrid(backend, kv_memory=0, state_memory=1)
         assert backend.used == 0
