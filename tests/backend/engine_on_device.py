@@ -25,8 +25,11 @@ from tests.backend.test_engine import (
     run,
 )
 from tests.backend.test_handles import autoregress
+from tests.backend.test_recurrent_engine import LONG
+from tests.backend.test_recurrent_engine import expected as recurrent_expected
 from tests.backend.test_run_ahead import settled, slots_free, wander
 from tests.support.tiny import ARGMAX
+from tests.support.tiny_hybrid import CONVOLVED, DELTA, open_hybrid
 
 
 class EngineOnDevice(ABC):
@@ -100,6 +103,36 @@ class EngineOnDevice(ABC):
                 assert await autoregress(handles, [3, 1, 4, 1, 5], 6) == expected([3, 1, 4, 1, 5], 6)
 
         self.on_device(test)
+
+    @pytest.mark.parametrize("spec", [DELTA, CONVOLVED], ids=["delta", "convolutions"])
+    def test_recurrent_state_is_folded_taken_back_forked_parked_and_saved(self, spec: Any) -> None:
+        async def test(backend: Backend) -> None:
+            engine = await open_hybrid(backend, spec, state_memory=1, speculation_depth=1)
+            try:
+                await self._recurrent(engine, spec)
+            finally:
+                await engine.close()
+
+        self.on_device(test)
+
+    async def _recurrent(self, engine: Engine, spec: Any) -> None:
+        space = engine.open_space("hybrid", 0)
+        context = space.create_working_set(64)
+        first = await next_token(space, context, LONG[:30], 0)
+        assert [first] == recurrent_expected(spec, LONG[:30])
+        # Drafts that are rejected, and a fork of what is left.
+        await next_token(space, context, [first, 9, 8, 7, 6, 5], 30)
+        branch = space.fork(context)
+        assert [await next_token(space, context, [2], 31)] == recurrent_expected(spec, [*LONG[:30], first, 2])
+        # Others want slots meanwhile; these are parked, and come back.
+        others = [engine.open_space(f"s{i}", 0) for i in range(3)]
+        found = [await greedy(other, LONG[i : i + 20], 6) for i, other in enumerate(others)]
+        assert found == [recurrent_expected(spec, LONG[i : i + 20], 6) for i in range(3)]
+        assert [await next_token(space, branch, [3], 31)] == recurrent_expected(spec, [*LONG[:30], first, 3])
+        content = await engine.save_context(space, branch, 32)
+        loaded = space.create_working_set(64)
+        engine.load_context(space, loaded, content)
+        assert [await next_token(space, loaded, [4], 32)] == recurrent_expected(spec, [*LONG[:30], first, 3, 4])
 
     @pytest.mark.parametrize("seed", [3, 8])
     def test_random_programs_answer_the_same_whatever_the_engine_does(self, seed: int) -> None:
