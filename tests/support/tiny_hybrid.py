@@ -44,6 +44,7 @@ DELTA = DeltaSpec(
     shifted=False,
     decoder="model.",
     ignored=(),
+    tiled=False,
 )
 """Its state follows from all tokens."""
 CONVOLVED = Lfm2Spec(**_COMMON, architecture="lfm2", biased=False)
