@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from benchmarks.device_costs import Cost, Load
 from pie_edge.control import batch, pages
 from pie_edge.control.adoption import Adoption
+from pie_edge.control.behind import Behind
 from pie_edge.control.pace import Pace
 from pie_edge.control.pages import PagePool, WorkingSet
 from pie_edge.control.prefix import PrefixIndex
@@ -102,6 +103,8 @@ class Simulation:
         self.pool = PagePool(pool_pages, PAGE)
         self.residency = Residency(self.pool, PrefixIndex(self.pool))
         self.slots = None
+        self.behind = Behind(self.pool, 0)
+        self.adapters: tuple[str, ...] = ()
         self.adoption = Adoption(self.pool, self.residency.index)
         self.context_limit, self.vocabulary = CONTEXT, VOCABULARY
         self.shared: dict[str, WorkingSet] = {}
