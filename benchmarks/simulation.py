@@ -21,6 +21,7 @@ from pie_edge.control.pace import Pace
 from pie_edge.control.pages import PagePool, WorkingSet
 from pie_edge.control.prefix import PrefixIndex
 from pie_edge.control.queue import ForwardCall, Placement, Queues, Work
+from pie_edge.control.recurrence import StatePool
 from pie_edge.control.residency import Residency
 from pie_edge.control.scheduler import Budget, pick
 from pie_edge.control.space import Request, Space
@@ -102,7 +103,7 @@ class Simulation:
         self.on_end: Callable[[Run], None] = lambda run: None
         self.pool = PagePool(pool_pages, PAGE)
         self.residency = Residency(self.pool, PrefixIndex(self.pool))
-        self.slots = None
+        self.slots: StatePool | None = None
         self.behind = Behind(self.pool, 0)
         self.adapters: tuple[str, ...] = ()
         self.adoption = Adoption(self.pool, self.residency.index)
