@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from pie_edge.control.engine import Engine
+from pie_edge.control.observation import Observation
 from pie_edge.control.queue import ForwardCall
 from pie_edge.control.space import Space
 from pie_edge.errors import (
@@ -209,6 +210,20 @@ def test_positions_of_ones_own_are_those_of_attention(spec: Any) -> None:
             call = ForwardCall(context, tokens, 0, 20, (19,), ARGMAX, positions=tuple(range(5, 25)))
             (best,) = await space.submit(call)
             assert [best.data[0]] == expected(spec, list(tokens))
+
+    run(test)
+
+
+def test_attention_is_observed_in_the_layers_that_attend() -> None:
+    async def test() -> None:
+        async with engine_on() as engine:
+            assert engine.observable_layers == 1
+            space = engine.open_space("observer", 0)
+            context = space.create_working_set(64)
+            observed = Observation((0,), (19,))
+            (masses,) = await space.submit(ForwardCall(context, tuple(LONG[:20]), 0, 20, observed=observed))
+            assert masses.shape == (1, 3)
+            assert sum(masses.data) == pytest.approx(1, abs=1e-5)
 
     run(test)
 
