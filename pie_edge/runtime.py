@@ -14,7 +14,7 @@ from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.plan import DeviceSettings
-from pie_edge.control.space import Usage
+from pie_edge.control.usage import Usage
 from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
@@ -217,6 +217,8 @@ def _counts(usage: Usage) -> dict[str, int]:
         "parked_pages": usage.parked_pages,
         "restored_pages": usage.restored_pages,
         "released_pages": usage.released_pages,
+        "parked_states": usage.parked_states,
+        "restored_states": usage.restored_states,
         "predicted": usage.predicted,
         "mispredicted": usage.mispredicted,
     }

@@ -19,7 +19,7 @@ from benchmarks.calling.loopback import Handler, serving
 from benchmarks.sides.inferlet import PROGRAM
 from benchmarks.worker import resident
 from pie_edge.config import Settings
-from pie_edge.control.space import Usage
+from pie_edge.control.usage import Usage
 from pie_edge.host import Host
 from pie_edge.runtime import open_runtime
 

@@ -36,8 +36,8 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Recurrent:
-    """A context's recurrent state: the head's, after ``end`` tokens, and the folded one's after ``base``, empty if that is 0. How
-    many of the tokens count is the content's ``length``."""
+    """A context's recurrent state: the head's, after ``end`` tokens, and the folded one's, after ``base``; empty if there is no
+    such. How many of the tokens count is the content's ``length``."""
 
     end: int
     base: int

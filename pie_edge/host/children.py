@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from pie_edge.control.space import Usage
+from pie_edge.control.usage import Usage
 from pie_edge.errors import ResourceError
 from pie_edge.host import source
 from pie_edge.host.facilities import Launch

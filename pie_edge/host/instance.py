@@ -18,7 +18,7 @@ from pie_edge.host.guest import Guest
 from pie_edge.host.wasm.fiber import ExportCall, Fiber, HostFunctionError, Instantiation
 
 if TYPE_CHECKING:
-    from pie_edge.control.space import Usage
+    from pie_edge.control.usage import Usage
     from pie_edge.host.sandbox import Sandbox
     from pie_edge.host.ticker import Ticker
 

@@ -76,7 +76,7 @@ def encode(model: Model, content: Content, note: str) -> bytes:
         "fingerprint": model.fingerprint,
         "geometry": model.geometry,
         "parts": model.parts,
-        "state": None if state is None else {"end": state.end, "base": state.base},
+        "state": None if state is None else {"end": state.end, "base": state.base, "folded": bool(state.folded)},
         "dtype": kept,
         "length": content.length,
         "hidden": [place for place in range(content.length) if _bit(content.hidden, place, model.page_size)],
@@ -154,7 +154,7 @@ def _check(model: Model, header: Mapping[str, Any], body: bytes) -> None:
 def _slots(header: Mapping[str, Any]) -> int:
     """How many slots there are: the head's, and the folded one if there is anything in that."""
     state = header.get("state")
-    return 0 if state is None else 1 + int(state["base"] > 0)
+    return 0 if state is None else 1 + int(state["folded"])
 
 
 def _state(model: Model, header: Mapping[str, Any], body: bytes) -> Recurrent | None:

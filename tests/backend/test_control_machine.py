@@ -67,6 +67,11 @@ class Call:
     """Whose token it embeds, from the device."""
 
     @property
+    def is_far(self) -> bool:
+        """Whether it or one before it takes too much back."""
+        return self.far or (self.source is not None and self.source.is_far)
+
+    @property
     def given_up(self) -> bool:
         """Whether it or one before it was cancelled."""
         return self.future.cancelled() or (self.source is not None and self.source.given_up)

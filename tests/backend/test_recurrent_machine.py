@@ -57,7 +57,7 @@ class Recurrent(machine.Programs):
         return 0 < start < context.high - self.reversible
 
     def may_fail(self, call: Call, error: BaseException, doubtful: bool) -> bool:
-        if isinstance(error, Irreversible) and (call.far or doubtful or self.failed):
+        if isinstance(error, Irreversible) and (call.is_far or doubtful or self.failed):
             return True
         return super().may_fail(call, error, doubtful) or (doubtful and isinstance(error, InvalidHandle))
 

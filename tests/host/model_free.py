@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pie_edge.control.queue import ForwardCall, HostTensor
-from pie_edge.control.space import Usage
+from pie_edge.control.usage import Usage
 from pie_edge.errors import ContextOverflow, EpilogueError, InferletCancelled, InvalidHandle, OutOfPages, PieError
 from pie_edge.tokenizer.formats import Formats
 

@@ -27,20 +27,20 @@ PROMPT = [1, *TOKENIZER.encode(LONG)]
 
 
 @functools.cache
-def _row(tokens: tuple[int, ...]) -> Any:
-    return log_probabilities(loaded(DELTA), list(tokens))[-1]
+def _row(tokens: tuple[int, ...], spec: Any = DELTA) -> Any:
+    return log_probabilities(loaded(spec), list(tokens))[-1]
 
 
-def greedy(tokens: list[int], count: int) -> list[int]:
+def greedy(tokens: list[int], count: int, spec: Any = DELTA) -> list[int]:
     made: list[int] = []
     while len(made) < count:
-        made.append(int(_row((*tokens, *made)).argmax()))
+        made.append(int(_row((*tokens, *made), spec).argmax()))
     return made
 
 
 def run(body: str, **options: Any) -> Ended:
     lines = "\n".join("    " + line for line in body.strip().splitlines())
-    return run_tiny(f"{HEAD}\nasync def main(input):\n{lines}\n", opening=open_hybrid, **options)
+    return run_tiny(f"{HEAD}\nasync def main(input):\n{lines}\n", **{"opening": open_hybrid, **options})
 
 
 HEAD = f"""
@@ -145,23 +145,18 @@ return made
     assert ended.result == greedy(PROMPT[:20], 6)
 
 
-def test_a_context_is_kept_and_loaded_with_its_state(tmp_path: Path) -> None:
-    body = "ctx = await Context.load('it')\nreturn await ctx.generate_until(max_tokens=6, stop_tokens=[])"
-    first = run_tiny(
-        f"{HEAD}\nasync def main(input):\n    ctx = Context()\n    ctx.fill(input['text'])\n    await ctx.save('it')\n",
-        {"text": LONG},
-        opening=open_hybrid,
-        data=tmp_path,
-    )
-    assert first.error is None, first.traceback
-    again = run(body, data=tmp_path)
+@pytest.mark.parametrize("spec", [DELTA, CONVOLVED], ids=["delta", "convolutions"])
+def test_a_context_is_kept_and_loaded_with_its_state(spec: Any, tmp_path: Path) -> None:
+    def ended(body: str, model: Any = spec) -> Ended:
+        return run(body, data=tmp_path, opening=functools.partial(open_hybrid, spec=model))
+
+    saved = ended("ctx = Context()\nctx.fill(PROMPT[1:])\nawait ctx.save('it')\nawait ctx.save('again')")
+    assert saved.error is None, saved.traceback
+    load = "ctx = await Context.load('it')\nreturn await ctx.generate_until(max_tokens=6, stop_tokens=[])"
+    again = ended(load)
     assert again.error is None, again.traceback
-    assert again.result == TOKENIZER.decode(greedy(PROMPT, 6))
-    other = run_tiny(
-        f"{HEAD}\nasync def main(input):\n    await Context.load('it')\n",
-        opening=functools.partial(open_hybrid, spec=CONVOLVED),
-        data=tmp_path,
-    )
+    assert again.result == TOKENIZER.decode(greedy(PROMPT, 6, spec))
+    other = ended(load, CONVOLVED if spec is DELTA else DELTA)
     assert "it is of the model 'tiny-hybrid'" in str(other.error)
 
 

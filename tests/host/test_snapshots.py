@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pie_edge.control.snapshot import Content, PageState
+from pie_edge.control.snapshot import Content, PageState, Recurrent
 from pie_edge.errors import InvalidHandle, ResourceError
 from pie_edge.host import snapshots
 from pie_edge.host.snapshot_format import MAGIC, DamagedError, MismatchError, Model, decode, encode
@@ -130,6 +131,43 @@ def test_what_was_damaged_is_refused(case: str) -> None:
     damage, said = DAMAGES[case]
     with pytest.raises(DamagedError) as refused:
         decode(model(8, "f32"), damage(example()))
+    assert said in str(refused.value)
+
+
+SLOTS = (PageState("conv_tail.0", "f32", (5, 19, 6)), PageState("delta.0", "f32", (5, 2, 3, 4)))
+
+
+def recurrent(folded: bool = True) -> tuple[Model, Content]:
+    of = replace(model(8, "f32"), slots=SLOTS)
+    head, earlier = (bytes([seed]) * of.slot_bytes for seed in (1, 2))
+    state = Recurrent(7, 3 if folded else 0, head, earlier if folded else b"")
+    return of, Content(5, laid_out(of, some_tokens(5), 5), (0,), (1, 2, 3, 4, 5), state)
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_recurrent_state_comes_back_as_it_was(folded: bool) -> None:
+    of, content = recurrent(folded)
+    assert decode(of, encode(of, content, "note")) == (content, "note")
+    with pytest.raises(MismatchError):
+        decode(model(8, "f32"), encode(of, content, "note"))
+    with pytest.raises(MismatchError):
+        decode(replace(of, slots=SLOTS[:1]), encode(of, content, "note"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"state": {"end": 7, "base": 3, "folded": False}}, "bytes of keys and values where"),
+        ({"state": None}, "it is of 5 tokens, and has 0 slots of recurrent state"),
+        ({"state": {"end": 4, "base": 3, "folded": True}}, "its recurrent state is of 3 to 4 tokens, and it of 5"),
+        ({"state": {"end": 7, "base": 6, "folded": True}}, "its recurrent state is of 6 to 7 tokens, and it of 5"),
+        ({"state": [7, 3]}, "its header is wrong (TypeError"),
+    ],
+)
+def test_recurrent_state_that_was_damaged_is_refused(fields: dict[str, Any], said: str) -> None:
+    of, content = recurrent()
+    with pytest.raises(DamagedError) as refused:
+        decode(of, changed(encode(of, content, ""), **fields))
     assert said in str(refused.value)
 
 
