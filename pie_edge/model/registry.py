@@ -17,6 +17,7 @@ _ALIASES = {
     "qwen3_5_text": "qwen3_5",
     "qwen35": "qwen3_5",
     "qwen3moe": "qwen3_moe",
+    "qwen3next": "qwen3_next",
     "gpt-oss": "gpt_oss",
 }
 _NAMES = (
@@ -34,6 +35,7 @@ _NAMES = (
     "gpt2",
     "lfm2",
     "qwen3_5",
+    "qwen3_next",
     "mixtral",
     "qwen3_moe",
     "gpt_oss",

@@ -23,6 +23,7 @@ from pie_edge.weights.source import weight_sources
 from pie_edge.weights.widen import dequantise_planes
 from tests.support import family_oracle, hybrid_configs
 from tests.support.family_checkpoints import make_weights, write_gguf, write_snapshot
+from tests.support.mixture_checkpoints import as_converted
 from tests.support.oracle_run import (
     TAIL,
     Loaded,
@@ -128,13 +129,27 @@ def test_a_snapshot_as_mlx_turns_it_says_the_same(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, oracle.logits, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("lfm2", "LFM2"), ("qwen3.5", "QWEN35")])
+@pytest.mark.parametrize(("name", "kind"), [("lfm2", "LFM2"), ("qwen3.5", "QWEN35"), ("qwen3-next", "QWEN3NEXT")])
 def test_our_gguf_files_name_tensors_as_the_format_s_own_package_does(name: str, kind: str) -> None:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[kind], 4)
-    for held in hybrid_configs.shapes(hybrid_configs.CONFIGS[name]):
+    for held in as_converted(make_weights(hybrid_configs.CONFIGS[name])):
         # The converter renames these before it looks them up.
         asked = held.replace(".dt_bias", ".dt_proj.bias")
         assert names.get_name(asked, try_suffixes=(".weight", ".bias")) == hybrid_configs.gguf_name(held)
+
+
+def test_older_gguf_files_of_qwen3_next_keep_its_fused_tensor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hybrid_configs, "unfused", lambda config, weights: weights)
+    oracle = family_oracle.read("qwen3-next")
+    model = load(write_gguf(tmp_path / "m.gguf", oracle.config, make_weights(oracle.config)))
+    assert model.spec.fused
+    np.testing.assert_allclose(in_parts(model, oracle.tokens, [49]), oracle.logits, rtol=0, atol=TOLERANCE)
+
+
+def test_layers_without_experts_are_refused(tmp_path: Path) -> None:
+    config = hybrid_configs.CONFIGS["qwen3-next"] | {"mlp_only_layers": [1]}
+    with pytest.raises(Unsupported, match="a layer without experts"):
+        load(write_snapshot(tmp_path, config, make_weights(config)))
 
 
 def test_drafting_layers_of_a_gguf_are_left_out(tmp_path: Path) -> None:

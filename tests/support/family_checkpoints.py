@@ -169,7 +169,7 @@ def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: boo
             writer.add_uint32(name, value)
     if byte_tokens:
         _add_byte_tokens(writer)
-    for name, weight in mixture.as_converted(weights).items():
+    for name, weight in mixture.as_converted(hybrid_configs.unfused(config, weights)).items():
         rows = np.ascontiguousarray(converted(config, name, weight))
         if rows.ndim == 3 and mixture.is_packed(config):
             rows = mxfp4.gguf_rows(*mxfp4.quantise(rows))
@@ -195,7 +195,7 @@ def _add_byte_tokens(writer: gguf.GGUFWriter) -> None:
 
 def _metadata(config: Config) -> dict[str, Any]:
     if config["model_type"] in hybrid_configs.KINDS:
-        return hybrid_configs.metadata(config)
+        return hybrid_configs.metadata(config) | mixture.metadata(config)
     if config["model_type"] == "gpt2":
         return {
             "context_length": config["n_ctx"],

@@ -61,14 +61,26 @@ _TIED: Config = {
     "linear_value_head_dim": 32,
     "tie_word_embeddings": True,
 }
+_QWEN3_NEXT = _QWEN3_5 | {
+    "model_type": "qwen3_next",
+    "architectures": ["Qwen3NextForCausalLM"],
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 40,
+    "norm_topk_prob": True,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+}
 CONFIGS: dict[str, Config] = {
     "lfm2": _LFM2,
     "lfm2-bias": _LFM2 | {"conv_bias": True, "conv_L_cache": 4, "layer_types": ["conv", "full_attention"] * 2},
     "qwen3.5": _QWEN3_5,
     "qwen3.5-tied": _QWEN3_5 | _TIED,
+    "qwen3-next": _QWEN3_NEXT,
 }
 NOT_IN_GGUF = {"lfm2-bias": "llama.cpp reads no biases of convolutions"}
-KINDS = {"lfm2": "lfm2", "qwen3_5_text": "qwen35"}
+KINDS = {"lfm2": "lfm2", "qwen3_5_text": "qwen35", "qwen3_next": "qwen3next"}
 """Hybrid model types, and what GGUF files call them."""
 
 
@@ -118,9 +130,9 @@ def _projections(config: Config, width: int, out: str, norm: str, gated: int) ->
 
 
 def _qwen(config: Config, attention: bool) -> Shapes:
-    hidden, mlp = config["hidden_size"], config["intermediate_size"]
+    hidden, following = config["hidden_size"], config["model_type"] == "qwen3_5_text"
     found: Shapes = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
-    found |= {f"mlp.{p}_proj.weight": (hidden, mlp) if p == "down" else (mlp, hidden) for p in ("gate", "up", "down")}
+    found |= _gated("mlp", hidden, config["intermediate_size"]) if following else _mixture(config)
     if attention:
         return found | _projections(config, config["head_dim"], "o_proj", "_norm", 2)
     heads = config["linear_num_value_heads"]
@@ -129,11 +141,26 @@ def _qwen(config: Config, attention: bool) -> Shapes:
         heads * config["linear_value_head_dim"],
     )
     rows = {"in_proj_qkv": 2 * keys + values, "in_proj_z": values, "in_proj_a": heads, "in_proj_b": heads}
+    rows = rows if following else {"in_proj_qkvz": 2 * (keys + values), "in_proj_ba": 2 * heads}
     found |= {f"linear_attn.{name}.weight": (count, hidden) for name, count in rows.items()}
     found |= {"linear_attn.A_log": (heads,), "linear_attn.dt_bias": (heads,)}
     found["linear_attn.conv1d.weight"] = (2 * keys + values, 1, config["linear_conv_kernel_dim"])
     found["linear_attn.norm.weight"] = (config["linear_value_head_dim"],)
     return found | {"linear_attn.out_proj.weight": (hidden, values)}
+
+
+def _gated(block: str, hidden: int, width: int) -> Shapes:
+    return {
+        f"{block}.{p}_proj.weight": (hidden, width) if p == "down" else (width, hidden) for p in ("gate", "up", "down")
+    }
+
+
+def _mixture(config: Config) -> Shapes:
+    hidden, experts = config["hidden_size"], config["num_experts"]
+    found: Shapes = {"mlp.gate.weight": (experts, hidden), "mlp.shared_expert_gate.weight": (1, hidden)}
+    for index in range(experts):
+        found |= _gated(f"mlp.experts.{index}", hidden, config["moe_intermediate_size"])
+    return found | _gated("mlp.shared_expert", hidden, config["shared_expert_intermediate_size"])
 
 
 def is_shifted(config: Config, name: str) -> bool:
@@ -174,6 +201,16 @@ _PARTS = {
     "conv.out_proj.weight": "shortconv.out_proj.weight",
     "linear_attn.in_proj_qkv.weight": "attn_qkv.weight",
     "linear_attn.in_proj_z.weight": "attn_gate.weight",
+    "linear_attn.in_proj_qkvz.weight": "ssm_in.weight",
+    "linear_attn.in_proj_ba.weight": "ssm_ba.weight",
+    "mlp.gate.weight": "ffn_gate_inp.weight",
+    "mlp.experts.gate_proj.weight": "ffn_gate_exps.weight",
+    "mlp.experts.up_proj.weight": "ffn_up_exps.weight",
+    "mlp.experts.down_proj.weight": "ffn_down_exps.weight",
+    "mlp.shared_expert_gate.weight": "ffn_gate_inp_shexp.weight",
+    "mlp.shared_expert.gate_proj.weight": "ffn_gate_shexp.weight",
+    "mlp.shared_expert.up_proj.weight": "ffn_up_shexp.weight",
+    "mlp.shared_expert.down_proj.weight": "ffn_down_shexp.weight",
     "linear_attn.in_proj_a.weight": "ssm_alpha.weight",
     "linear_attn.in_proj_b.weight": "ssm_beta.weight",
     "linear_attn.conv1d.weight": "ssm_conv1d.weight",
@@ -195,18 +232,41 @@ def converted(config: Config, name: str, weight: Floats) -> Floats:
     """A weight as llama.cpp's converter stores it: value heads tiled, −exp of the decay, the 1 of norms added."""
     if is_shifted(config, name):
         return weight + np.float32(1)
+    if name.endswith("shared_expert_gate.weight"):
+        return weight[0]
     if ".conv.conv." in name:
         return weight[:, 0]
     if ".linear_attn." not in name or name.endswith("norm.weight"):
         return weight
     part = name.rpartition("linear_attn.")[2].partition(".")[0]
     weight = -np.exp(weight) if part == "A_log" else weight[:, 0] if part == "conv1d" else weight
+    if config["model_type"] == "qwen3_next":
+        return weight
     keys = 2 * config["linear_num_key_heads"] * config["linear_key_head_dim"]
     if part == "out_proj":
         return _tiled(config, weight.T).T
     if part in ("in_proj_qkv", "conv1d"):
         return np.concatenate([weight[:keys], _tiled(config, weight[keys:])])
     return _tiled(config, weight)
+
+
+def unfused(config: Config, weights: dict[str, Floats]) -> dict[str, Floats]:
+    """Qwen3-Next's queries, keys, values and gates, which lie by key head, as all queries, keys and values; and all gates."""
+    found = {}
+    groups, keys = config.get("linear_num_key_heads", 1), config.get("linear_key_head_dim", 0)
+    for name, weight in weights.items():
+        if not name.endswith("in_proj_qkvz.weight"):
+            found[name] = weight
+            continue
+        by_head = weight.reshape(groups, -1, weight.shape[1])
+        values = (by_head.shape[1] - 2 * keys) // 2
+        q, k, v, z = np.split(by_head, np.cumsum([keys, keys, values]), axis=1)
+        parts = {
+            "qkv": np.concatenate([p.reshape(-1, weight.shape[1]) for p in (q, k, v)]),
+            "z": z.reshape(-1, weight.shape[1]),
+        }
+        found |= {name.replace("qkvz", part): rows for part, rows in parts.items()}
+    return found
 
 
 def _tiled(config: Config, rows: Floats) -> Floats:

@@ -108,4 +108,5 @@ def metadata(config: Config) -> dict[str, Any]:
         "expert_count": config.get("num_local_experts") or config.get("num_experts"),
         "expert_used_count": config.get("num_experts_per_tok"),
         "expert_feed_forward_length": config.get("moe_intermediate_size"),
+        "expert_shared_feed_forward_length": config.get("shared_expert_intermediate_size"),
     }

@@ -42,6 +42,10 @@ FAMILIES: dict[str, About] = {
     "qwen3_5": About(
         "Qwen 3.5, its dense models, text", "gated delta nets, and gated attention in every fourth layer", ("qwen3.5",)
     ),
+    "qwen3_next": About(
+        "Qwen3-Next 80B-A3B; GGUF: `qwen3next`",
+        "Qwen 3.5's layers, and in each small experts beside one that all tokens share",
+    ),
     "mixtral": About("Mixtral 8x7B and 8x22B; their GGUF files say `llama`", "two of eight experts for each MLP"),
     "qwen3_moe": About(
         "Qwen 3, its mixtures (30B-A3B); GGUF: `qwen3moe`", "normalised queries and keys, eight of 128 small experts"
