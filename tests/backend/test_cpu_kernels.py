@@ -46,6 +46,19 @@ def test_a_kernel_with_recurrent_state_agrees_with_the_reference(backend: CpuBac
         assert_close(found[output], expected, case)
 
 
+@pytest.mark.parametrize("name", ["qkv", "a", "b"])
+def test_a_sequence_that_is_no_number_stays_so_and_leaves_the_others(backend: CpuBackend, name: str) -> None:
+    clean, broken = (recurrent_cases.build("gated_delta") for _ in range(2))
+    first = recurrent_cases.MIXED[0].rows + recurrent_cases.MIXED[1].rows
+    own = slice(first + 2, first + recurrent_cases.MIXED[2].rows)
+    broken.states[name][own.start] = np.nan
+    (y,) = (value.name for value in clean.results)
+    expected, found = (asyncio.run(run_case(backend, case))[y] for case in (clean, broken))
+    assert np.isnan(found[own]).all()
+    others = np.delete(np.arange(clean.rows), np.arange(own.start, own.stop))
+    assert np.array_equal(found[others], expected[others])
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 3, 17, 31, 127])
 @pytest.mark.parametrize("kind", ["affine4g32-f16-min", "affine8g16-f32-z128", "bf16"])
