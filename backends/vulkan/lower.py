@@ -32,7 +32,7 @@ def _embed(c: Lowering, op: Op) -> list[Launch]:
     table = c.weights[op.inputs[0]]
     assert isinstance(table, Matrix)
     packing, local = table.packing, c.tuning.interleaved
-    constants = (local, packing.interleaved, packing.columns, packing.group, packing.scales)
+    constants = (local, packing.interleaved, packing.columns, packing.group, packing.scales, *packing.table)
     kernel = Kernel(shader(f"embed_{packing.format}"), constants)
     grid = (-(-packing.blocks // local), c.rows_of(op.inputs[1]), 1)
     return [

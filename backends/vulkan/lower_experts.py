@@ -53,7 +53,7 @@ def _launch(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     variant = c.tuning.linear_variant(together)
     sharing = 1 if c.width(x) > packing.columns else chosen
     layout = (variant.groups, together, packing.columns, outputs, count, chosen, sharing)
-    constants = (*layout, bool(bias), packing.group, packing.scales)
+    constants = (*layout, bool(bias), packing.group, packing.scales, *packing.table)
     as_texels = c.as_texels(part.region, c.place[x])
     codes, scales, floats = (Texels.FOURS, Texels.WORDS, Texels.FLOATS) if as_texels else (None, None, None)
     vector = c.weights[bias[0]] if bias else None

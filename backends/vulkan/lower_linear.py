@@ -141,7 +141,7 @@ def _launch(
     operands = Binding(span, texels=codes), Binding(span, texels=scales), Binding(given, texels=floats)
     bindings = (*operands, Binding(bias or span), *padded, Binding(step or span))
     grid = (min(groups, 65535), -(-groups // 65535), _windowed(c.rows_of(x), first, count, per))
-    constants = (row_groups, per, packing.columns, act, bias is not None, packing.group, packing.scales)
+    constants = (row_groups, per, packing.columns, act, bias is not None, packing.group, packing.scales, *packing.table)
     return Launch(_kernel(packing, variant, constants, "_texels" if as_texels else ""), bindings, grid, push)
 
 

@@ -19,7 +19,7 @@ def short_conv(c: Lowering, op: Op) -> list[Launch]:
     x, weight, tail, _, _, _, *bias = op.inputs
     matrix, columns = c.weights[weight], c.width(x)
     assert isinstance(matrix, Matrix)
-    if matrix.packing.format.startswith("affine") or len(matrix.parts) > 1:
+    if matrix.packing.quantised or len(matrix.parts) > 1:
         raise Unsupported(f"{op}: the Vulkan backend takes dense convolutions that fit one binding")
     act = ACTIVATIONS.get(str(op.attribute("act")), 0)
     packing, length = matrix.packing, c.program.values[tail].shape[1]

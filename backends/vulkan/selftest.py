@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program import trace_experts as mixture
-from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup, planes
 from pie_edge.program.examine_recurrent import recurrent_ops, with_states
 from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
@@ -44,6 +44,7 @@ _FORMATS: tuple[Encoding, ...] = (
 _SCALES: tuple[Encoding, ...] = (
     *(Affine(4, 16, DType.F32, 8), Affine(8, 64, DType.F32, None)),
     *(Affine(5, 32, DType.F16, 16), Affine(6, 16, DType.F32, 32)),
+    *(Lookup(32, scale, tuple(float(n - 8) for n in range(16))) for scale in (DType.BF16, DType.F16)),
 )
 """Other groups, scales and codes, in one kernel each."""
 _LONG = 66

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backends.vulkan.memory import Region
-from pie_edge.program.encodings import Affine, Dense, DType, Encoding
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 
 BLOCK = 32
 """Columns that lie together."""
-_SCALES = {(DType.F16, False): 0, (DType.F16, True): 1, (DType.F32, False): 2, (DType.F32, True): 3}
+_SCALES = {
+    (DType.F16, False): 0,
+    (DType.F16, True): 1,
+    (DType.F32, False): 2,
+    (DType.F32, True): 3,
+    (DType.BF16, False): 4,
+}
 """By the scale's type and whether there is a plane of minima: the SCALES constant of the kernels."""
 _DENSE = {DType.F16: "f16", DType.BF16: "bf16", DType.F32: "f32"}
 _HIGH_BITS = (5, 6)
@@ -25,9 +32,12 @@ Bytes = NDArray[np.uint8]
 
 def supports(encoding: Encoding, odd: bool) -> bool:
     """Affine codes of 4 and 8 bits, with ``odd`` also of 5 and 6, in groups of 16, 32 or a multiple, with f16 or f32 scales;
-    dense f32, f16, bf16."""
+    codes of 4 bits into a table of whole numbers likewise, with bf16 scales too; dense f32, f16, bf16."""
     if isinstance(encoding, Dense):
         return encoding.dtype in _DENSE
+    if isinstance(encoding, Lookup):
+        whole = all(value == int(value) and -128 <= value < 128 for value in encoding.table)
+        return whole and encoding.group % BLOCK == 0 and encoding.scale in (DType.F16, DType.F32, DType.BF16)
     if not isinstance(encoding, Affine) or encoding.bits not in (4, 8, *_HIGH_BITS * odd):
         return False
     whole = encoding.group == 16 or encoding.group % BLOCK == 0
@@ -39,13 +49,19 @@ class Packing:
     """How a matrix of ``columns`` columns is packed: what its kernels are specialised for."""
 
     format: str
-    """``affine4``, ``affine5``, ``affine6``, ``affine8``, ``f16``, ``bf16``, ``f32``: the end of a shader's name."""
+    """``affine4``, ``affine5``, ``affine6``, ``affine8``, ``lookup4``, ``f16``, ``bf16``, ``f32``: the end of a shader's name."""
     columns: int
     interleaved: int
     """Rows of a row group."""
     group: int
     scales: int
     zero: float
+    table: tuple[int, ...] = ()
+    """Of ``lookup4``, what its codes stand for: the words of the kernels' constants."""
+
+    @property
+    def quantised(self) -> bool:
+        return self.format.startswith(("affine", "lookup"))
 
     @property
     def blocks(self) -> int:
@@ -64,11 +80,11 @@ class Packing:
     @property
     def scale_words(self) -> int:
         """Words of scales of a row."""
-        if not self.format.startswith("affine"):
+        if not self.quantised:
             return 0
         # A block is padded to 32 columns, and so are the groups.
         groups = -(-self.blocks * BLOCK // self.group)
-        return (-(-groups // 2), groups, groups, 2 * groups)[self.scales]
+        return (-(-groups // 2), groups, groups, 2 * groups, -(-groups // 2))[self.scales]
 
     def code_bytes(self, rows: int) -> int:
         return self._padded(rows) * self.blocks * self.vectors * 16
@@ -96,8 +112,10 @@ def packing(encoding: Encoding, columns: int, interleaved: int) -> Packing:
     """The packing of a supported encoding."""
     if isinstance(encoding, Dense):
         return Packing(_DENSE[encoding.dtype], columns, interleaved, BLOCK, 0, 0.0)
-    assert isinstance(encoding, Affine)
     assert isinstance(encoding.scale, DType)
+    if isinstance(encoding, Lookup):
+        words = struct.unpack("<4I", struct.pack("<16b", *map(int, encoding.table)))
+        return Packing("lookup4", columns, interleaved, encoding.group, _SCALES[encoding.scale, False], 0.0, words)
     scales = _SCALES[encoding.scale, encoding.zero is None]
     return Packing(f"affine{encoding.bits}", columns, interleaved, encoding.group, scales, float(encoding.zero or 0))
 
@@ -136,14 +154,14 @@ Weight = Matrix | Vector
 
 def pack(packing: Packing, planes: Mapping[str, Any]) -> tuple[Bytes, Bytes]:
     """Codes and scales of whole row groups, as bytes. Rows are padded to whole row groups with zeros."""
-    if not packing.format.startswith("affine"):
+    if not packing.quantised:
         return _interleave(packing, _columns(packing, planes["values"]), packing.vectors * 16), np.empty(0, np.uint8)
     codes, words = _columns(packing, planes["codes"]), _scale_words(packing, planes)
     if packing.high_bits:
         words = np.concatenate((words, _high_words(packing, codes)), axis=1)
         fours = (codes & np.uint8(15)).reshape(len(codes), -1, 2, 4)
         codes = (fours[:, :, 0] | (fours[:, :, 1] << np.uint8(4))).reshape(len(codes), -1)
-    elif packing.format == "affine4":
+    elif packing.vectors == 1:
         codes = codes[:, 0::2] | (codes[:, 1::2] << np.uint8(4))
     words = np.ascontiguousarray(words)
     scales = _interleave_items(packing, words.view(np.uint8).reshape(len(words), packing.row_words, 4))
@@ -187,7 +205,7 @@ def _scale_words(packing: Packing, planes: Mapping[str, Any]) -> NDArray[np.uint
     scales = planes["scales"]
     rows, groups = scales.shape
     words = np.zeros((rows, packing.scale_words), np.uint32)
-    if packing.scales == 0:
+    if packing.scales in (0, 4):
         words.view(np.uint16)[:, :groups] = scales.view(np.uint16)
     elif packing.scales == 1:
         words.view(np.uint16)[:, 0 : 2 * groups : 2] = scales.view(np.uint16)

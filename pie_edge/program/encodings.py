@@ -13,6 +13,7 @@ because their product doesn't fit f16 exactly. The minimum of a two-level encodi
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -78,7 +79,8 @@ class Lookup:
         return 4
 
     def __str__(self) -> str:
-        return f"lookup4g{self.group}-{self.scale}"
+        # Programs are told apart by their text, and two tables are two encodings.
+        return f"lookup4g{self.group}-{self.scale}-t{zlib.crc32(repr(self.table).encode()):08x}"
 
 
 Encoding = Dense | Affine | Lookup

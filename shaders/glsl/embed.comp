@@ -7,6 +7,7 @@
 // variant: embed_affine8 FORMAT=1
 // variant: embed_affine5 FORMAT=5
 // variant: embed_affine6 FORMAT=6
+// variant: embed_lookup4 FORMAT=7
 // variant: embed_f16 FORMAT=2
 // variant: embed_bf16 FORMAT=3
 // variant: embed_f32 FORMAT=4
@@ -16,6 +17,7 @@ layout(constant_id = 2) const uint COLUMNS = 576u;
 layout(constant_id = 3) const uint GROUP = 32u;
 layout(constant_id = 4) const uint SCALES = 1u;
 layout(local_size_x_id = 0) in;
+#define TABLE_ID 5
 
 layout(set = 0, binding = 0) readonly buffer Codes { uvec4 codes[]; };
 layout(set = 0, binding = 1) readonly buffer Scales { uint scales[]; };

@@ -15,6 +15,8 @@
 // variant: expert_linear_affine5_texels FORMAT=5 TEXELS=1
 // variant: expert_linear_affine6 FORMAT=6 TEXELS=0
 // variant: expert_linear_affine6_texels FORMAT=6 TEXELS=1
+// variant: expert_linear_lookup4 FORMAT=7 TEXELS=0
+// variant: expert_linear_lookup4_texels FORMAT=7 TEXELS=1
 // variant: expert_linear_f16 FORMAT=2 TEXELS=0
 // variant: expert_linear_f16_texels FORMAT=2 TEXELS=1
 // variant: expert_linear_bf16 FORMAT=3 TEXELS=0
@@ -35,6 +37,7 @@ layout(constant_id = 10) const bool BIAS = false;
 layout(constant_id = 11) const uint GROUP = 32u;
 layout(constant_id = 12) const uint SCALES = 1u;
 layout(local_size_x_id = 0) in;
+#define TABLE_ID 13
 
 const bool RAGGED = COLUMNS % 32u != 0u;
 #include "operands.glsl"

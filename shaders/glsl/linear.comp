@@ -15,6 +15,8 @@
 // variant: linear_affine5_texels FORMAT=5 TEXELS=1
 // variant: linear_affine6 FORMAT=6 TEXELS=0
 // variant: linear_affine6_texels FORMAT=6 TEXELS=1
+// variant: linear_lookup4 FORMAT=7 TEXELS=0
+// variant: linear_lookup4_texels FORMAT=7 TEXELS=1
 // variant: linear_f16 FORMAT=2 TEXELS=0
 // variant: linear_f16_texels FORMAT=2 TEXELS=1
 // variant: linear_bf16 FORMAT=3 TEXELS=0
@@ -32,6 +34,7 @@ layout(constant_id = 7) const bool BIAS = false;
 layout(constant_id = 8) const uint GROUP = 32u;
 layout(constant_id = 9) const uint SCALES = 1u;
 layout(local_size_x_id = 0) in;
+#define TABLE_ID 10
 
 const bool RAGGED = COLUMNS % 32u != 0u;
 #include "linear.glsl"

@@ -8,6 +8,7 @@
 // variant: linear_tile_affine8 FORMAT=1 TEXELS=0
 // variant: linear_tile_affine5 FORMAT=5 TEXELS=0
 // variant: linear_tile_affine6 FORMAT=6 TEXELS=0
+// variant: linear_tile_lookup4 FORMAT=7 TEXELS=0
 // variant: linear_tile_f16 FORMAT=2 TEXELS=0
 // variant: linear_tile_bf16 FORMAT=3 TEXELS=0
 // variant: linear_tile_f32 FORMAT=4 TEXELS=0
@@ -21,6 +22,7 @@ layout(constant_id = 6) const bool BIAS = false;
 layout(constant_id = 7) const uint GROUP = 32u;
 layout(constant_id = 8) const uint SCALES = 1u;
 layout(local_size_x_id = 0) in;
+#define TABLE_ID 9
 
 const bool RAGGED = COLUMNS % 32u != 0u;
 #include "linear.glsl"

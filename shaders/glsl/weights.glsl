@@ -18,6 +18,7 @@
 #define FLOAT 4
 #define AFFINE5 5
 #define AFFINE6 6
+#define LOOKUP4 7
 
 #if FORMAT == AFFINE5
 #define HIGH 1
@@ -26,7 +27,7 @@
 #else
 #define HIGH 0
 #endif
-#if FORMAT == AFFINE4 || HIGH > 0
+#if FORMAT == AFFINE4 || FORMAT == LOOKUP4 || HIGH > 0
 #define VECTORS 1u
 #elif FORMAT == AFFINE8
 #define VECTORS 2u
@@ -35,12 +36,25 @@
 #else
 #define VECTORS 4u
 #endif
+// Codes with a scale for each group.
 #define AFFINE (FORMAT <= AFFINE8 || FORMAT >= AFFINE5)
 
 #define PARTS (8u / VECTORS)
 // vec4s of columns in one uvec4
 
-#if FORMAT == AFFINE5
+#if FORMAT == LOOKUP4
+// What each code stands for: sixteen whole numbers, a byte each. TABLE_ID is the first constant after a kernel's own.
+layout(constant_id = TABLE_ID) const uint TABLE_0 = 0x03020100u;
+layout(constant_id = TABLE_ID + 1) const uint TABLE_1 = 0x07060504u;
+layout(constant_id = TABLE_ID + 2) const uint TABLE_2 = 0x0B0A0908u;
+layout(constant_id = TABLE_ID + 3) const uint TABLE_3 = 0x0F0E0D0Cu;
+
+vec4 looked_up(uvec4 codes_) {
+    bvec4 odd = notEqual(codes_ & 4u, uvec4(0u)), upper = notEqual(codes_ & 8u, uvec4(0u));
+    uvec4 low = mix(uvec4(TABLE_0), uvec4(TABLE_1), odd), high = mix(uvec4(TABLE_2), uvec4(TABLE_3), odd);
+    return vec4(ivec4(mix(low, high, upper) << (24u - 8u * (codes_ & 3u))) >> 24);
+}
+#elif FORMAT == AFFINE5
 // The codes of the k-th four columns, a byte each.
 uint code_bytes(uvec4 q, uvec2 high, uint k) {
     uint bits = k < 4u ? high.x << (4u - k) : high.x >> (k - 4u);
@@ -58,9 +72,14 @@ vec4 part(uvec4 q, uvec2 high, uint k) {
 #if HIGH > 0
     uint v = code_bytes(q, high, k);
     return vec4(uvec4(v, v >> 8, v >> 16, v >> 24) & 255u);
-#elif FORMAT == AFFINE4
+#elif FORMAT == AFFINE4 || FORMAT == LOOKUP4
     uint v = q[k >> 1] >> (16u * (k & 1u));
-    return vec4(uvec4(v, v >> 4, v >> 8, v >> 12) & 15u);
+    uvec4 four = uvec4(v, v >> 4, v >> 8, v >> 12) & 15u;
+#if FORMAT == LOOKUP4
+    return looked_up(four);
+#else
+    return vec4(four);
+#endif
 #elif FORMAT == AFFINE8
     uint v = q[k];
     return vec4(uvec4(v, v >> 8, v >> 16, v >> 24) & 255u);
@@ -84,6 +103,14 @@ vec4 part_in_place(uvec4 q, uvec2 high, uint k) {
 vec4 place_factors(uint k) {
     return (k & 1u) == 0u ? vec4(1.0, exp2(-4.0), exp2(-8.0), exp2(-12.0)) : vec4(exp2(-16.0), exp2(-20.0), exp2(-24.0), 1.0);
 }
+#elif FORMAT == LOOKUP4
+// What they stand for has no place.
+vec4 part_in_place(uvec4 q, uvec2 high, uint k) {
+    return part(q, high, k);
+}
+vec4 place_factors(uint k) {
+    return vec4(1.0);
+}
 #elif AFFINE
 vec4 part_in_place(uvec4 q, uvec2 high, uint k) {
 #if HIGH > 0
@@ -103,11 +130,12 @@ vec4 place_factors(uint k) {
 #define HALF_PAIRS 1u
 #define FLOAT_SCALES 2u
 #define FLOAT_PAIRS 3u
+#define BFLOAT_SCALES 4u
 
 // Words of scales that each row of `columns` columns, whole blocks, has.
 uint scale_words(uint columns) {
     uint groups = (columns + GROUP - 1u) / GROUP;
-    return SCALES == HALF_SCALES ? (groups + 1u) / 2u : (SCALES == FLOAT_PAIRS ? 2u * groups : groups);
+    return SCALES == HALF_SCALES || SCALES == BFLOAT_SCALES ? (groups + 1u) / 2u : (SCALES == FLOAT_PAIRS ? 2u * groups : groups);
 }
 
 // The same with the high bits of its codes.
@@ -124,6 +152,7 @@ uint row_words(uint columns) {
     (SCALES == HALF_SCALES ? without_minimum(half_of(SCALE_WORD((base) + ((group) >> 1) * RI), (group) & 1u), zero) \
      : SCALES == HALF_PAIRS ? unpackHalf2x16(SCALE_WORD((base) + (group) * RI)) \
      : SCALES == FLOAT_SCALES ? without_minimum(uintBitsToFloat(SCALE_WORD((base) + (group) * RI)), zero) \
+     : SCALES == BFLOAT_SCALES ? without_minimum(bfloat_of(SCALE_WORD((base) + ((group) >> 1) * RI), (group) & 1u), zero) \
      : uintBitsToFloat(uvec2(SCALE_WORD((base) + 2u * (group) * RI), SCALE_WORD((base) + (2u * (group) + 1u) * RI))))
 
 // The high bits of a block of codes; `base` is as above.
@@ -139,6 +168,10 @@ uint row_words(uint columns) {
 
 float half_of(uint word, uint which) {
     return unpackHalf2x16(word >> (16u * which)).x;
+}
+
+float bfloat_of(uint word, uint which) {
+    return uintBitsToFloat(which == 0u ? word << 16 : word & 0xFFFF0000u);
 }
 
 vec2 without_minimum(float scale, float zero) {

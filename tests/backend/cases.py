@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pie_edge.program import reference
 from pie_edge.program import trace as ops
-from pie_edge.program.encodings import Affine, Dense, DType, Encoding
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
@@ -106,15 +106,19 @@ def random_weight(rng: np.random.Generator, shape: tuple[int, ...], encoding: En
         if encoding.dtype is DType.BF16:
             held = (values.view(np.uint32) >> 16).astype(np.uint16)
         return ArraySource(shape, encoding, {"values": held})
-    assert isinstance(encoding, Affine)
-    scale = np.float16 if encoding.scale is DType.F16 else np.float32
     groups = (rows, columns // encoding.group)
+    if isinstance(encoding, Lookup) and encoding.scale is DType.BF16:
+        codes = rng.integers(0, 16, (rows, columns), dtype=np.uint8)
+        # Powers of two, the smallest and the largest that scales of MXFP4 are among them.
+        powers = rng.choice([0, 1, 30, 120, 125, 128, 140], groups).astype(np.uint16)
+        return ArraySource(shape, encoding, {"codes": codes, "scales": powers << np.uint16(7)})
+    scale = np.float16 if encoding.scale is DType.F16 else np.float32
     planes: dict[str, Array] = {
         "codes": rng.integers(0, 1 << encoding.bits, (rows, columns), dtype=np.uint8),
         # Negative, zero and subnormal scales happen in real files.
         "scales": (rng.standard_normal(groups) * rng.choice([0.1, 1e-6, 0], groups, p=[0.8, 0.1, 0.1])).astype(scale),
     }
-    if encoding.zero is None:
+    if isinstance(encoding, Affine) and encoding.zero is None:
         planes["minima"] = rng.standard_normal(groups).astype(scale)
     return ArraySource(shape, encoding, planes)
 
@@ -155,18 +159,25 @@ ENCODINGS: tuple[Encoding, ...] = (
     Affine(4, 128, DType.F32, 8),
 )
 
+FOUR_BIT_FLOATS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0)
+MXFP4 = Lookup(32, DType.BF16, FOUR_BIT_FLOATS)
 ODD_ENCODINGS: tuple[Encoding, ...] = (
     Affine(5, 32, DType.F16, 16),
     Affine(5, 32, DType.F16, None),
     Affine(5, 16, DType.F32, None),
     Affine(6, 16, DType.F32, 32),
     Affine(6, 64, DType.F16, None),
+    MXFP4,
+)
+TABLES: tuple[Encoding, ...] = (
+    Lookup(32, DType.F32, FOUR_BIT_FLOATS),
+    Lookup(64, DType.F16, tuple(float(n * n // 2 - 127) for n in range(16))),
 )
 
 Builder = Callable[[Case], None]
 ALL: dict[str, Builder] = {}
 ODD: dict[str, Builder] = {}
-"""Of weights with codes of five and six bits, for backends that don't widen them."""
+"""Of weights with codes of five and six bits and those of tables, for backends that don't widen them."""
 
 
 def build(name: str) -> Case:
@@ -211,6 +222,8 @@ for _encoding in ENCODINGS:
 for _encoding in ODD_ENCODINGS:
     for _rows, _bucket, _outputs, _columns in (*_SIZES, (61, 64, 70, 192)):
         ODD[f"linear {_encoding} {_rows} rows"] = _linear(_rows, _bucket, _outputs, _columns, _encoding, _rows != 2)
+for _encoding in TABLES:
+    ODD[f"linear {_encoding} 7 rows"] = _linear(*_SIZES[3], _encoding, True)
 for _rows, _bucket in ((1, 1), (5, 8), (64, 64), (61, 64)):
     _add(f"linear 576 {_rows} rows", _linear(_rows, _bucket, 192, 576, Affine(4, 32, DType.F16, None), False))
 _add("linear of 48 columns", _linear(1, 1, 24, 48, Affine(8, 16, DType.F32, 32), False))
@@ -250,7 +263,7 @@ def _embed(encoding: Encoding) -> Builder:
 
 for _encoding in ENCODINGS:
     _add(f"embed {_encoding}", _embed(_encoding))
-for _encoding in ODD_ENCODINGS:
+for _encoding in (*ODD_ENCODINGS, *TABLES):
     ODD[f"embed {_encoding}"] = _embed(_encoding)
 
 

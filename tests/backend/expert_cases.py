@@ -14,7 +14,7 @@ from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from pie_edge.program.ops import Value
 from pie_edge.program.trace import Trace
 from pie_edge.program.trace_experts import Routing
-from tests.backend.cases import F32, Array, ArraySource, Builder, Case, linear_bound, rows_step
+from tests.backend.cases import F32, MXFP4, Array, ArraySource, Builder, Case, linear_bound, rows_step
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,10 @@ ODD: dict[str, Builder] = {
     for name, rows in (("one", 1), ("some", 11))
 }
 """Of experts whose rows aren't whole eights, for backends that take them."""
-for _encoding in (Affine(5, 32, DType.F16, 16), Affine(6, 16, DType.F32, 32)):
+for _encoding in (Affine(5, 32, DType.F16, 16), Affine(6, 16, DType.F32, 32), MXFP4):
+    ODD[f"expert_linear {_encoding}, rows past the true ones"] = _product(
+        PRODUCTS["rows past the true ones"], _encoding
+    )
     ODD[f"expert_linear {_encoding}, a prefill"] = _product(PRODUCTS["a prefill"], _encoding)
 
 

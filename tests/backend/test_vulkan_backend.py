@@ -19,7 +19,7 @@ from pie_edge.backends.vulkan.fuse import fuse
 from pie_edge.backends.vulkan.weights import Matrix, supports
 from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, Unsupported, UsageError
 from pie_edge.program import trace as ops
-from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup, TwoLevel
 from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.trace import Trace
 from tests.backend import cases, vulkan_cases
@@ -175,7 +175,10 @@ def test_an_unknown_op_is_refused_by_name() -> None:
         (Affine(6, 16, DType.F32, 32), True),
         (Affine(3, 32, DType.F16, None), False),
         (Affine(4, 24, DType.F16, None), False),
-        (Lookup(32, DType.F16, tuple(float(i) for i in range(16))), False),
+        (Lookup(32, DType.F16, tuple(float(i) for i in range(16))), True),
+        (Lookup(32, DType.BF16, tuple(float(i) for i in range(16))), True),
+        (Lookup(32, DType.F16, tuple(i / 2 for i in range(16))), False),
+        (Lookup(32, TwoLevel(256), tuple(float(i) for i in range(16))), False),
     ],
 )
 def test_encodings_are_taken_as_stated(encoding: Encoding, taken: bool) -> None:
