@@ -20,6 +20,8 @@ from pie_edge.program.step import Bucket
 
 DEFAULT_KV_MEMORY = 512 << 20
 DEFAULT_STATE_MEMORY = 512 << 20
+_OWN = 16 << 20
+"""Bytes that a backend may keep for itself."""
 VALUE_WORDS = 1 << 14
 """Of the device's pool, beside a token for each sequence: for values that go from pass to pass."""
 SLOTS_OF_A_CONTEXT = 2
@@ -198,7 +200,7 @@ def _more_room(settings: DeviceSettings, memory: int) -> str:
     """The remedies that can help: a setting that isn't in the way needs no changing."""
     remedies = [f"lower {name}" for name in ("kv_memory", "state_memory") if getattr(settings, name)]
     # A backend keeps a little of what it may have for itself. One that has much less than that has no more.
-    if settings.memory and memory >= settings.memory - settings.memory // 8:
+    if settings.memory and memory >= settings.memory - max(settings.memory // 8, _OWN):
         remedies.append("raise memory")
     settled = f"{' or '.join(remedies)} in the configuration, or " if remedies else ""
     return f"{settled}take a smaller model, or a backend with more memory".capitalize()
