@@ -29,7 +29,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "long"
 ROWS = 512
 TOLERANCE = 6e-4
 """`transformers` multiplies positions by frequencies in float32: at position 4,095 its angles are off by up to 1e-4, which moves
-these logits by up to 4e-4. With angles in double it is within 1e-5 of the cpu backend."""
+these logits by up to 4e-4. With angles in double Mistral's are within 1e-5."""
 BETWEEN = 1e-4
 """What two of ours may differ by."""
 WINDOWED = ("mistral", "phi3")
