@@ -69,8 +69,8 @@ def _facts(checkpoint: Checkpoint, backend: Backend, settings: Settings) -> dict
         "working_bytes": found.working,
         "total_bytes": found.total,
         "memory_bytes": found.memory,
-        "context_tokens": min(spec.context, found.context),
-        "most_context_tokens": min(spec.context, found.most_context),
+        "context_tokens": found.longest(found.context, spec.context),
+        "most_context_tokens": found.longest(found.most_context, spec.context),
     }
 
 

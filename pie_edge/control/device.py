@@ -77,8 +77,7 @@ class Device:
         self.pages = Store(backend, states.paged, buffers, self._compile)
         self.slots = Store(backend, states.slotted, buffers, self._compile) if states.slotted else None
         """Of recurrent state, where the model has such."""
-        windows = [op.integer("window") for op in program.ops if op.kind == "attention"]
-        self.window = max(windows) if windows and all(windows) else 0
+        self.window = model.window(cache)
         """Tokens that the furthest-looking layer sees; 0 where one sees all."""
         layers = observe.attention_layers(program)
         observable = observe.KIND in backend.limits.kinds and layers <= observe.MOST_LAYERS

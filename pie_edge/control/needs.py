@@ -53,6 +53,8 @@ class Needs:
     """Of one KV page, all layers."""
     most_pages: int
     """That would fit if the pool got all that is free."""
+    window: int = 0
+    """Tokens that the furthest-looking layer sees; 0 where one sees all."""
 
     @property
     def total(self) -> int:
@@ -67,6 +69,12 @@ class Needs:
     def most_context(self) -> int:
         """Tokens, if the pool got all that is free."""
         return max(self.most_pages - 1, 0) * self.cache.page_size
+
+    def longest(self, room: int, good_for: int) -> int:
+        """Tokens of the longest context in a pool with room for so many, of a model that is good for so many. Where pages behind
+        windows are released a window, a chunk and a few pages are enough for any."""
+        enough = self.window + self.limit.rows + 3 * self.cache.page_size
+        return good_for if self.window and room >= enough else min(room, good_for)
 
     @property
     def fits(self) -> bool:
@@ -188,6 +196,7 @@ class _Plan:
             memory=memory,
             page=page,
             most_pages=max(min(most, bound), 0),
+            window=model.window(cache),
         )
 
     def _footprint(

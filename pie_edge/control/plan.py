@@ -50,6 +50,12 @@ class Model:
     def trace(self, bucket: Bucket, cache: Cache) -> Program:
         return self.family.trace(self.spec, bucket, cache, self.encodings)
 
+    def window(self, cache: Cache) -> int:
+        """Tokens that the furthest-looking layer sees; 0 where one sees all."""
+        program = self.trace(self.smallest, cache)
+        windows = [op.integer("window") for op in program.ops if op.kind == "attention"]
+        return max(windows) if windows and all(windows) else 0
+
     def states(self, cache: Cache) -> States:
         """What it keeps between steps, in a cache of that geometry."""
         return states_of(self.trace(self.smallest, cache))

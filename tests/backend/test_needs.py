@@ -12,13 +12,15 @@ import pytest
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.needs import Needs, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
+from pie_edge.control.queue import ForwardCall
 from pie_edge.errors import ConfigError, OutOfMemory
 from pie_edge.model import llama
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from tests.backend.cases import random_weight
 from tests.backend.test_engine import PROMPTS, expected, greedy
 from tests.support.reference_backend import ReferenceBackend
-from tests.support.tiny import PAGE, SPEC, ArrayWeight, random_weights
+from tests.support.remembering_backend import RememberingBackend, answer
+from tests.support.tiny import ARGMAX, PAGE, SPEC, ArrayWeight, open_tiny, random_weights
 
 FACTS = ModelFacts("tiny", "llama", SPEC.vocabulary, SPEC.context, PAGE)
 SETTINGS = DeviceSettings(page_size=PAGE, kv_memory=1 << 18, rows=64, sequences=8, logits_memory=4 * SPEC.vocabulary)
@@ -151,6 +153,30 @@ def test_the_pool_is_half_of_what_is_free_and_the_most_that_it_could_be_is_told(
         assert more.context == 0
 
     asyncio.run(test())
+
+
+def test_where_pages_are_released_a_window_and_a_chunk_are_room_enough_for_any_context() -> None:
+    async def test() -> None:
+        spec = replace(SPEC, window=16, context=1 << 20)
+        model = Model(spec, llama, {name: e for name, (e, _) in tiny_weights([]).items()})
+        backend = await open_backend("reference")
+        page = PAGE * SPEC.kv_bytes_per_token(DType.F32)
+        enough = (16 + SETTINGS.rows) // PAGE + 3
+        for pages, longest in ((enough, 1 << 20), (enough - 1, (enough - 1) * PAGE)):
+            found = needs_of(model, backend, replace(SETTINGS, kv_memory=pages * page))
+            assert found.longest(found.context, spec.context) == longest
+        # So long a prompt does run in so small a pool.
+        played = RememberingBackend(SPEC.vocabulary, PAGE, 16)
+        halves = PAGE * SPEC.kv_bytes_per_token(played.limits.kv_dtype)
+        engine = await open_tiny(played, spec=replace(SPEC, window=16), rows=64, kv_memory=enough * halves)
+        space, tokens = engine.open_space("long", 0), tuple(i % 64 for i in range(SPEC.context))
+        call = ForwardCall(space.create_working_set(len(tokens)), tokens, 0, len(tokens), (len(tokens) - 1,), ARGMAX)
+        (best,) = await space.submit(call)
+        seen = [(token, place) for place, token in enumerate(tokens)][-16:]
+        assert int(best.data[0]) == answer(seen, SPEC.vocabulary)
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def test_kv_memory_that_holds_no_page_is_refused_and_not_raised_in_silence() -> None:
