@@ -42,7 +42,7 @@ def expert_linear(low: Lowering, op: Op) -> None:
     product = (Ref(weight), Ref(prepared), bias, Ref(y), 0, outputs, columns, form.number, form.zero, 0)
     kernel = "expert_linear_affine" if form.affine else "expert_linear_dense"
     reads = (prepared, order, starts, *op.inputs[4:])
-    arguments = (*product, Ref(order), Ref(starts), count)
+    arguments = (*product, *_mixture(low, op))
     low.emit(kernel, arguments, Op(op.kind, reads, op.outputs), experts, product_scratch(form, columns))
 
 
@@ -56,10 +56,17 @@ def _prepared(low: Lowering, op: Op, group: int, columns: int) -> str:
         slots = min(places, VECTOR_ROWS * count + places // TILE)
         name = low.temporary(f"#sorted{len(low.sorted_rows)}", slots * prepared_row(columns, group))
         sharing = 1 if low.value(x).shape[1] > columns else low.value(experts).shape[1]
-        arguments = (Ref(x), Ref(name), 0, columns, group, Ref(order), Ref(starts), count, sharing)
+        arguments = (Ref(x), Ref(name), 0, columns, group, *_mixture(low, op), sharing)
         low.instructions.append(Instruction("prepare_experts", arguments, (x, order, starts), (name,)))
         low.sorted_rows[key] = name
     return low.sorted_rows[key]
+
+
+def _mixture(low: Lowering, op: Op) -> tuple[Argument, ...]:
+    """``struct mixture``."""
+    _, experts, order, starts = op.inputs[:4]
+    sizes = (low.value(starts).shape[0] - 1, low.value(experts).shape[1])
+    return (Ref(order), Ref(starts), low.rows(experts), *sizes)
 
 
 def combine_experts(low: Lowering, op: Op) -> None:

@@ -164,22 +164,36 @@ for _width in (64, 13):
     ALL[f"clamped_glu {_width}"] = _clamped(_width)
 
 
-def _whole(case: Case) -> None:
-    """A layer: rows of a step are routed, and what their experts give is summed."""
-    rows, bucket, experts, width, inner = 29, 32, 6, 64, 32
-    case.step(*rows_step(rows, bucket))
-    t, shape = case.trace, Mixture(rows, bucket, 2, experts)
-    x = _padded(case, "x", shape, width)
-    routing = mixture.route(
-        t, ops.linear(t, x, case.weight("router", (experts, width), F32)), chosen=2, normalised=True
-    )
+def _layer(case: Case, x: Value, name: str = "") -> Value:
+    """Rows are routed, and what their experts give is summed."""
+    t, experts, width, inner = case.trace, 6, x.shape[1], 32
+    logits = ops.linear(t, x, case.weight(f"{name}router", (experts, width), F32))
+    routing = mixture.route(t, logits, chosen=2, normalised=True)
     gate, up = (
-        mixture.expert_linear(t, x, routing, case.weight(name, (experts * inner, width), _QUANTISED)) for name in "gu"
+        mixture.expert_linear(t, x, routing, case.weight(f"{name}{side}", (experts * inner, width), _QUANTISED))
+        for side in ("gate", "up")
     )
-    down = case.weight("d", (experts * width, inner), _QUANTISED)
+    down = case.weight(f"{name}down", (experts * width, inner), _QUANTISED)
     y = mixture.expert_linear(t, ops.glu(t, gate, up, act="silu"), routing, down)
-    case.results = (mixture.combine_experts(t, y, routing),)
+    return mixture.combine_experts(t, y, routing)
+
+
+def _whole(case: Case) -> None:
+    case.step(*rows_step(29, 32))
+    case.results = (_layer(case, _padded(case, "x", Mixture(29, 32, 2, 6), 64)),)
     case.tolerance = 1e-3
+
+
+def layered(layers: int) -> Case:
+    """A layer after another, few rows each."""
+    case = Case(Trace("layers of experts"), np.random.default_rng(1))
+    case.step(*rows_step(5, 6))
+    x = _padded(case, "x", Mixture(5, 6, 2, 6), 64)
+    for layer in range(layers):
+        weight = case.weight(f"{layer}.norm", (64,), F32)
+        x = _layer(case, ops.rms_norm(case.trace, x, weight, eps=1e-5), f"{layer}.")
+    case.results = (x,)
+    return case
 
 
 ALL["a mixture of experts"] = _whole

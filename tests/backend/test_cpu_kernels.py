@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import pytest
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
 from pie_edge.program import reference
 from pie_edge.program.observe import MASSES
+from pie_edge.program.ops import Role
 from tests.backend import cases, expert_cases, mass_cases, recurrent_cases
-from tests.backend.device import assert_close, run_case
+from tests.backend.device import assert_close, put, run_case
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda n: f"{n} threads")
@@ -57,6 +59,25 @@ def test_a_sequence_that_is_no_number_stays_so_and_leaves_the_others(backend: Cp
     assert np.isnan(found[own]).all()
     others = np.delete(np.arange(clean.rows), np.arange(own.start, own.stop))
     assert np.array_equal(found[others], expected[others])
+
+
+def test_threads_that_come_late_find_nothing_to_do_in_layers_of_experts() -> None:
+    """Temporaries of a layer lie where an earlier layer's lay: whoever counts its work by them counts wrong, or for ever."""
+
+    async def test() -> None:
+        opened = await open_cpu(threads=5)
+        case = expert_cases.layered(8)
+        buffers: dict[str, Any] = {name: await put(opened, array) for name, array in case.states.items()}
+        for value in case.program.by_role(Role.WEIGHT):
+            buffers[value.name] = await opened.load(value, case.sources[value.name])
+        executable = await opened.compile(case.program, buffers)
+        (output,) = case.program.by_role(Role.OUTPUT)
+        true = output.nbytes // output.shape[0] * case.rows
+        runs = [await opened.read(opened.run(executable, {"step": case.block})) for _ in range(150)]
+        assert len({bytes(run[output.name].cast("B")[:true]) for run in runs}) == 1
+        await opened.close()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -42,7 +42,8 @@ void finish_units(struct instruction *in, u32 count);
 /* Chunks of at least `least` units such that each thread gets a few. */
 INLINE u32 chunk_for(u32 units, u32 least) { return max_u32(least, divide_up(units, 4 * crew_size())); }
 
-/* What was taken before is finished; take the next `chunk` of `total` units. Call it until it is false. */
+/* What was taken before is finished; take the next `chunk` of `total` units. Call it until it is false. `total` must follow from
+ * the step and the arguments: a thread may come by when the instruction is complete, and temporaries hold something else. */
 INLINE bool take(struct instruction *in, u32 total, u32 chunk, struct units *got) {
   if (got->end > got->begin) finish_units(in, got->end - got->begin);
   __atomic_store_n(&in->total, total, __ATOMIC_RELAXED);

@@ -104,7 +104,7 @@ void prepare_dense(struct instruction *in, struct worker *me) {
 }
 
 struct prepare_experts {
-  struct prepare of; /* its rows aren't looked at: the mixture says which there are */
+  struct prepare of; /* it has no rows of its own: the mixture says which there are */
   struct mixture mixture;
   u32 sharing; /* places that share a row of x */
 };
@@ -143,12 +143,16 @@ static void prepare_unit(const struct prepare_experts *a, u32 expert, u32 unit, 
 void prepare_experts(struct instruction *in, struct worker *me) {
   const struct prepare_experts a = *(const struct prepare_experts *)in->arguments;
   bool affine = a.of.group != 0;
-  u32 total = 0, expert = 0, before = 0; /* `before`: units of earlier experts */
-  for (u32 e = 0; e < a.mixture.experts; e++) total += slots_for(rows_of_expert(&a.mixture, e));
+  u32 places = places_of(&a.mixture), total = min_u32(places, VECTOR_ROWS * a.mixture.experts + places / TILE);
+  u32 expert = 0, before = 0; /* `before`: units of earlier experts */
   struct units got = {0, 0};
   while (take(in, total, 1, &got)) {
-    u32 slots;
-    while (got.begin >= before + (slots = slots_for(rows_of_expert(&a.mixture, expert)))) before += slots, expert++;
+    for (; expert < a.mixture.experts; expert++) {
+      u32 slots = slots_for(rows_of_expert(&a.mixture, expert));
+      if (got.begin < before + slots) break;
+      before += slots;
+    }
+    if (expert == a.mixture.experts) continue; /* fewer slots than there may be */
     u32 unit = got.begin - before, vector = is_vector_form(rows_of_expert(&a.mixture, expert));
     u8 *first = a.of.prepared + before * prepared_bytes(true, affine, a.of.columns, a.of.group);
     prepare_unit(&a, expert, unit, first + unit * prepared_bytes(vector, affine, a.of.columns, a.of.group));
