@@ -419,6 +419,27 @@ def test_when_no_state_can_wait_the_newest_ends_with_what_there_is() -> None:
     run(test)
 
 
+def test_two_that_each_need_what_the_other_could_take_do_not_wait_for_each_other() -> None:
+    """One needs two slots, the other one beside its own, and there is one: forks that share hold the rest."""
+
+    async def test() -> None:
+        async with engine_on(state_memory=1, speculation_depth=0) as engine:
+            holder, first, second = (engine.open_space(name, 0) for name in ("holder", "first", "second"))
+            ones = {space: space.create_working_set(64) for space in (first, second)}
+            await next_token(first, ones[first], LONG[:20], 0)
+            await next_token(second, ones[second], LONG[:16], 0)
+            for count in (20, 10):
+                context = holder.create_working_set(64)
+                await next_token(holder, context, LONG[:count], 0)
+                holder.fork(context)
+            asked = [next_token(first, ones[first], [1], 20), next_token(second, ones[second], [1], 16)]
+            outcomes = await asyncio.gather(*asked, return_exceptions=True)
+            assert [type(one) for one in outcomes] == [OutOfPages, OutOfPages]
+            assert await next_token(holder, holder.create_working_set(8), [5], 0) == expected(DELTA, [5])[0]
+
+    run(test)
+
+
 def test_a_failed_step_loses_the_state_of_its_contexts_alone_and_they_can_begin_anew() -> None:
     async def test() -> None:
         backend = ReferenceBackend()
