@@ -78,12 +78,13 @@ class PagePool:
             elif self._counts[page] < 0:
                 raise AssertionError(f"page {page} was released more often than held")
 
-    def park(self, entry: Entry, handle: int) -> int:
-        """The entry gives up its page; ``handle`` names its content from now on. The page it was on."""
-        page = entry.page
-        self.release([page])
-        entry.page, entry.parked = UNMAPPED, handle
-        self._parked[handle] = 1
+    def park(self, entries: Sequence[Entry], handle: int) -> int:
+        """Entries of one page, those that hold it, give it up; ``handle`` names its content from now on. The page."""
+        page = entries[0].page
+        for entry in entries:
+            self.release([page])
+            entry.page, entry.parked = UNMAPPED, handle
+        self._parked[handle] = len(entries)
         return page
 
     def hold_parked(self, entry: Entry, handle: int) -> None:

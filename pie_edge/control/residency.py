@@ -91,10 +91,14 @@ class Resident(ABC):
 
     def take_from(self, context: WorkingSet) -> list[Move]:
         """The pages that are the context's own. Their content must be saved before anything else runs."""
+        return self.take([[entry] for entry in self.of(context) if self.own(entry)])
+
+    def take(self, shared: Iterable[Sequence[Entry]]) -> list[Move]:
+        """A page from the entries that share it, one each. Their content must be saved before anything else runs."""
         moves = []
-        for entry in filter(self.own, self.of(context)):
+        for entries in shared:
             handle = next(self._handles)
-            moves.append(Move(handle, self.pool.park(entry, handle)))
+            moves.append(Move(handle, self.pool.park(entries, handle)))
         self.pressure.parked += len(moves)
         return moves
 

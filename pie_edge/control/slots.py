@@ -1,7 +1,7 @@
 """Which contexts' recurrent state is on the device: slots for a step, and who makes room when they run out.
 
-A context that has to make room goes on when it gets slots again, so unlike pages even one that waits for its turn can: first
-those that wait for something else, then those that were asked for last. Pure: the engine moves the bytes.
+A context that has to make room goes on when it gets slots again, so unlike pages even one that waits for its turn can, and those
+that share: first those that wait for something else, then those that were asked for last. Pure: the engine moves the bytes.
 """
 
 from __future__ import annotations
@@ -73,16 +73,30 @@ class SlotResidency(Resident):
         busy: bool,
     ) -> list[Move]:
         """Take the slots of a context so that the one that is ``asking`` gets some: of one that nobody waits for, or, unless
-        the device is ``busy`` and will free some, of the one that was asked for last. ``owned`` are all, with whose they are."""
-        rest = [
-            (bool(context.users), -context.last_used if context.users else context.last_used, number, space, context)
-            for number, (space, context) in enumerate(owned)
-            if context is not asking and not (context.users and busy) and self._holds(context)
-        ]
-        if not rest:
-            return []
-        *_, space, context = min(rest, key=lambda found: found[:3])
-        moves = self.take_from(context)
-        if space is not None:
-            space.usage.parked_states += len(moves)
-        return moves
+        the device is ``busy`` and will free some, of the one that was asked for last. ``owned`` are all, with whose they are.
+
+        Those that it shares with others go, too, if none of these is ``asking``, or in a step.
+        """
+        sharers: dict[int, list[Entry]] = {}
+        kept = set()
+        candidates = []
+        for number, (space, context) in enumerate(owned):
+            pages = [entry.page for entry in self.of(context) if entry.page != UNMAPPED]
+            for entry in self.of(context):
+                sharers.setdefault(entry.page, []).append(entry)
+            if context is asking or (context.users and busy):
+                kept.update(pages)
+            elif pages:
+                used = -context.last_used if context.users else context.last_used
+                candidates.append((bool(context.users), used, number, space, pages))
+        for *_, space, pages in sorted(candidates, key=lambda found: found[:3]):
+            # A slot that is about to be copied has a holder more.
+            free = [page for page in pages if page not in kept and self.pool.holders(page) == len(sharers[page])]
+            if free:
+                if space is not None:
+                    space.usage.parked_states += len(free)
+                return self.take(sharers[page] for page in free)
+        return []
+
+    def _holds(self, context: WorkingSet) -> bool:
+        return any(entry.page != UNMAPPED for entry in self.of(context))

@@ -419,8 +419,8 @@ def test_when_no_state_can_wait_the_newest_ends_with_what_there_is() -> None:
     run(test)
 
 
-def test_two_that_each_need_what_the_other_could_take_do_not_wait_for_each_other() -> None:
-    """One needs two slots, the other one beside its own, and there is one: forks that share hold the rest."""
+def test_forks_that_nobody_waits_for_make_room_together_with_what_they_share() -> None:
+    """One needs two slots, another one needs one beside its own, and there is none: forks that share hold the rest."""
 
     async def test() -> None:
         async with engine_on(state_memory=1, speculation_depth=0) as engine:
@@ -431,11 +431,12 @@ def test_two_that_each_need_what_the_other_could_take_do_not_wait_for_each_other
             for count in (20, 10):
                 context = holder.create_working_set(64)
                 await next_token(holder, context, LONG[:count], 0)
-                holder.fork(context)
+                forks = [context, *(holder.fork(context) for _ in range(3))]
             asked = [next_token(first, ones[first], [1], 20), next_token(second, ones[second], [1], 16)]
-            outcomes = await asyncio.gather(*asked, return_exceptions=True)
-            assert [type(one) for one in outcomes] == [OutOfPages, OutOfPages]
-            assert await next_token(holder, holder.create_working_set(8), [5], 0) == expected(DELTA, [5])[0]
+            found = await asyncio.gather(*asked)
+            assert found == [expected(DELTA, [*LONG[:count], 1])[0] for count in (20, 16)]
+            found = await asyncio.gather(*(next_token(holder, fork, [n], 10) for n, fork in enumerate(forks)))
+            assert found == [expected(DELTA, [*LONG[:10], n])[0] for n in range(4)]
 
     run(test)
 

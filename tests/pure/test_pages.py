@@ -107,7 +107,7 @@ class Contexts(RuleBasedStateMachine):
         for entry in self.real[name].entries:
             if entry.page != UNMAPPED and self.pool.holders(entry.page) == 1:
                 self.clock += 1
-                page = self.pool.park(entry, self.clock)
+                page = self.pool.park([entry], self.clock)
                 self.stored[self.clock] = {s: self.content.get(page * PAGE + s, -1) for s in range(PAGE)}
 
     @rule(name=contexts)
