@@ -49,8 +49,9 @@ class Tuning:
     subgroups: bool
     """Whether kernels use subgroup operations."""
     odd_bits: bool
-    """Whether codes of 5 and 6 bits stay so narrow: a third less to read where memory is what takes the time. Else they become
-    bytes, which are quicker to unpack: a tenth to a sixth of a product's time on a software device."""
+    """Whether codes of 5 and 6 bits, and those into a table, stay so narrow: less to read where memory is what takes the time.
+    Else they become bytes, which are quicker to unpack: on a software device a product takes a tenth to a sixth less time than
+    from codes of 5 and 6 bits, and half of that from a table's."""
     texels: bool
     """Whether ``linear`` and ``attention`` load texels: where a load of words is one for each lane and word, and a texel's is
     one for all four."""

@@ -32,12 +32,12 @@ Bytes = NDArray[np.uint8]
 
 def supports(encoding: Encoding, odd: bool) -> bool:
     """Affine codes of 4 and 8 bits, with ``odd`` also of 5 and 6, in groups of 16, 32 or a multiple, with f16 or f32 scales;
-    codes of 4 bits into a table of whole numbers likewise, with bf16 scales too; dense f32, f16, bf16."""
+    with ``odd`` codes of 4 bits into a table of whole numbers, with bf16 scales too; dense f32, f16, bf16."""
     if isinstance(encoding, Dense):
         return encoding.dtype in _DENSE
     if isinstance(encoding, Lookup):
         whole = all(value == int(value) and -128 <= value < 128 for value in encoding.table)
-        return whole and encoding.group % BLOCK == 0 and encoding.scale in (DType.F16, DType.F32, DType.BF16)
+        return odd and whole and encoding.group % BLOCK == 0 and encoding.scale in (DType.F16, DType.F32, DType.BF16)
     if not isinstance(encoding, Affine) or encoding.bits not in (4, 8, *_HIGH_BITS * odd):
         return False
     whole = encoding.group == 16 or encoding.group % BLOCK == 0

@@ -185,11 +185,12 @@ def test_encodings_are_taken_as_stated(encoding: Encoding, taken: bool) -> None:
     assert supports(encoding, odd=True) is taken
 
 
-def test_five_and_six_bits_are_taken_where_they_stay_so_narrow() -> None:
+def test_five_and_six_bits_and_tables_are_taken_where_they_stay_so_narrow() -> None:
     async def test() -> None:
         async with opened() as backend:
             for bits in (5, 6):
                 assert backend.limits.supports(Affine(bits, 16, DType.F32, 32)) is backend._live.tuning.odd_bits
+            assert backend.limits.supports(cases.MXFP4) is backend._live.tuning.odd_bits
 
     run(test)
 
