@@ -20,6 +20,8 @@ from tests.support.vulkan import validation
 
 ROOT = Path(__file__).resolve().parents[2]
 
+pytestmark = pytest.mark.timeout(900)  # a driver that has compiled nothing yet, on a machine that has other work
+
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[VulkanBackend]:
@@ -37,7 +39,7 @@ def in_a_process_of_its_own(arguments: list[str], environment: Mapping[str, str]
     """What ``vulkan_cases`` says; drivers and layers read their settings when they are loaded."""
     command = [sys.executable, "-m", "tests.backend.vulkan_cases", *arguments]
     done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=280, check=False
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=860, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -80,7 +82,7 @@ def test_the_validation_layers_would_say_so(tmp_path: Path) -> None:
             cwd=ROOT,
             env={**os.environ, **environment},
             capture_output=True,
-            timeout=280,
+            timeout=860,
             check=False,
         )
         assert "SYNC-HAZARD" in messages()
