@@ -48,10 +48,8 @@ class MadeWeight:
 
     tensor: MadeTensor | StackedTensor
     target: Encoding
-
-    @property
-    def encoding(self) -> str:
-        return self.tensor.encoding
+    encoding: str = "several tensors"
+    """Not a file's: nobody must ask for its raw rows."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
+from pie_edge.backend import Backend
+from pie_edge.backends.cpu.backend import open_cpu
 from pie_edge.errors import BadCheckpoint, Unsupported
 from pie_edge.model import registry
 from pie_edge.program.encodings import DType, Lookup
@@ -17,10 +20,12 @@ from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import unpack
 from pie_edge.weights.source import PartOfEach, weight_sources
 from pie_edge.weights.widen import dequantise_planes
-from tests.support import mxfp4
+from tests.backend.device import LoadedModel
+from tests.backend.test_family_oracle import greedy, opened
+from tests.support import family_oracle, mxfp4
 from tests.support.family_checkpoints import Weights, make_weights, write_gguf, write_snapshot
 from tests.support.family_configs import CONFIGS
-from tests.support.oracle_run import dense, load
+from tests.support.oracle_run import dense, load, whole_pass
 
 MIXTRAL, QWEN, OSS, PACKED = (CONFIGS[name] for name in ("mixtral", "qwen3-moe", "gpt-oss", "gpt-oss-mxfp4"))
 FIRST = "model.layers.0.block_sparse_moe.experts"
@@ -72,27 +77,75 @@ def test_rows_of_experts_are_read_wherever_they_begin(
         assert np.array_equal(plane, whole[name][first : first + count])
 
 
-def test_early_ggufs_with_a_tensor_for_each_expert_are_the_same_model(tmp_path: Path) -> None:
-    weights = make_weights(MIXTRAL)
-    new = load(write_gguf(tmp_path / "new.gguf", MIXTRAL, weights))
-    reader = gguf.GGUFReader(tmp_path / "new.gguf")
-    writer = gguf.GGUFWriter(tmp_path / "old.gguf", "llama")
+@pytest.mark.parametrize("kind", [gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.Q8_0], ids=["F32", "Q8_0"])
+def test_early_ggufs_with_a_tensor_for_each_expert_are_the_same_model(
+    tmp_path: Path, kind: gguf.GGMLQuantizationType
+) -> None:
+    config = MIXTRAL | {"intermediate_size": 64}
+    plain = gguf.GGUFReader(write_gguf(tmp_path / "plain.gguf", config, make_weights(config)))
+    new, old = (tmp_path / f"{name}.gguf" for name in ("new", "old"))
+    rewrite(plain, new, kind, by_expert=False)
+    rewrite(plain, old, kind, by_expert=True)
+    assert load(old).spec == load(new).spec
+
+    async def logits(path: Path) -> np.ndarray:
+        backend = await open_cpu(threads=1)
+        model = await LoadedModel.from_file(backend, path)
+        found = await model.logits(whole_pass(list(range(20))))
+        await backend.close()
+        return found
+
+    assert np.array_equal(*(asyncio.run(logits(path)) for path in (old, new)))
+
+
+def rewrite(reader: gguf.GGUFReader, path: Path, kind: gguf.GGMLQuantizationType, *, by_expert: bool) -> None:
+    """The same model with its experts quantised so, and a tensor for each or for all."""
+    writer = gguf.GGUFWriter(path, "llama")
     for field in reader.fields.values():
         if field.name.startswith("llama."):
             writer.add_key_value(field.name, field.contents(), field.types[0])
     for tensor in reader.tensors:
-        if "_exps" not in tensor.name:
-            writer.add_tensor(tensor.name, np.array(tensor.data))
+        expert = "_exps" in tensor.name
+        rows = gguf.quants.quantize(np.array(tensor.data), kind) if expert else np.array(tensor.data)
+        if not (expert and by_expert):
+            writer.add_tensor(tensor.name, rows, raw_dtype=kind if expert else None)
             continue
-        for number, matrix in enumerate(tensor.data):
-            writer.add_tensor(tensor.name.replace("_exps.", f".{number}."), np.array(matrix))
+        for number, matrix in enumerate(rows):
+            writer.add_tensor(tensor.name.replace("_exps.", f".{number}."), matrix, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    old = load(tmp_path / "old.gguf")
-    assert old.spec == new.spec
-    assert all(np.array_equal(old.weights[name], new.weights[name]) for name in new.weights)
+
+
+async def exact_backend(name: str) -> Backend:
+    if name == "cpu":
+        return await open_cpu(threads=3)
+    pytest.importorskip("tests.support.needs_vulkan")
+    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
+
+    options = Options(exact=True)
+    return VulkanBackend(options, await asyncio.to_thread(Live, options))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "vulkan"])
+@pytest.mark.parametrize("name", ["mixtral", "qwen3-moe", "gpt-oss"])
+def test_strangers_that_share_a_step_and_its_experts_change_nothing(tmp_path: Path, name: str, backend: str) -> None:
+    oracle = family_oracle.read(name)
+    model = load(oracle.write(tmp_path, "gguf"))
+
+    async def test() -> None:
+        device = await exact_backend(backend)
+        engine = await opened(model, device)
+        prompts = [oracle.prompt, *(oracle.prompt[i::3] for i in range(3))]
+        found, *_ = await asyncio.gather(*(greedy(engine, i, prompt) for i, prompt in enumerate(prompts)))
+        assert engine.statistics.largest_step > 1
+        await engine.close()
+        rows = np.array(found)
+        assert rows.argmax(axis=-1).tolist() == oracle.greedy
+        np.testing.assert_allclose(rows, oracle.logits[len(oracle.prompt) - 1 :], rtol=0, atol=1e-4)
+
+    asyncio.run(asyncio.wait_for(test(), 120))
 
 
 def without(weights: Weights, *ends: str) -> Weights:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pie_edge.backend import Backend
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall
@@ -66,12 +67,12 @@ def test_it_says_the_same_beside_strangers(models: Any, name: str, container: st
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
-async def opened(model: Loaded) -> Engine:
+async def opened(model: Loaded, backend: Backend | None = None) -> Engine:
     spec = model.spec
     facts = ModelFacts("tiny", spec.architecture, spec.vocabulary, spec.context, 16)
     weights = {name: (Dense(DType.F32), ArrayWeight(values)) for name, values in model.weights.items()}
     settings = DeviceSettings(kv_memory=1 << 20, sequences=8, rows=24, speculation_depth=0)
-    return await Engine.open(facts, spec, model.family, weights, ReferenceBackend(), settings)
+    return await Engine.open(facts, spec, model.family, weights, backend or ReferenceBackend(), settings)
 
 
 async def greedy(engine: Engine, index: int, prompt: list[int]) -> list[Any]:
