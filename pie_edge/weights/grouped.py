@@ -37,10 +37,11 @@ _SCALES = {"F16": DType.F16, "BF16": DType.BF16, "F32": DType.F32}
 
 @dataclass(frozen=True, slots=True)
 class GroupedTensor:
-    """A matrix ``[rows, columns]`` made of several tensors; to its readers much like one ``Tensor``."""
+    """A matrix ``[rows, columns]`` made of several tensors; to its readers much like one ``Tensor``. MLX has experts' matrices
+    in one: ``[experts, rows, columns]``."""
 
     name: str
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     method: str
     """``MLX``, ``GPTQ`` or ``AWQ``."""
     native: Affine
@@ -85,8 +86,9 @@ _MLX_PLANES = (("scales", "scales"), ("minima", "biases"))
 
 
 def _words(tensor: Tensor, rows: slice = slice(None)) -> Array:
-    whole = np.frombuffer(tensor.span.view(), "<u4").reshape(tensor.shape)
-    return whole[rows]
+    # Matrices of experts lie one below another.
+    shape = tensor.shape if len(tensor.shape) < 3 else (-1, tensor.shape[-1])
+    return np.frombuffer(tensor.span.view(), "<u4").reshape(shape)[rows]
 
 
 def _unpack(words: Array, bits: int) -> Array:
@@ -158,10 +160,12 @@ def _gathered(tensors: Mapping[str, Tensor], mark: str, read: Callable[[str], Ma
     return found
 
 
-def _pieces(tensors: Mapping[str, Tensor], stem: str, names: tuple[str, ...]) -> dict[str, Tensor]:
+def _pieces(
+    tensors: Mapping[str, Tensor], stem: str, names: tuple[str, ...], axes: tuple[int, ...] = (2,)
+) -> dict[str, Tensor]:
     for name in names:
         piece = tensors.get(f"{stem}.{name}")
-        if piece is None or len(piece.shape) != (1 if name == "g_idx" else 2):
+        if piece is None or len(piece.shape) not in ((1,) if name == "g_idx" else axes):
             some = next(tensor for held, tensor in tensors.items() if held.startswith(f"{stem}."))
             what = "is missing" if piece is None else f"has shape {list(piece.shape)}"
             raise BadCheckpoint(f"{some.span.source.path}: tensor {stem}.{name} {what}; fetch the file again")
@@ -180,12 +184,13 @@ def _mlx(tensors: Mapping[str, Tensor], stem: str, config: Mapping[str, Any]) ->
     given = {**config, **own} if isinstance(own, Mapping) else config
     if given.get("mode", "affine") != "affine":
         raise Unsupported(f"{stem} is quantised by MLX in the mode {given['mode']!r}; affine is known to this version")
-    pieces = _pieces(tensors, stem, ("weight", "scales", "biases"))
+    pieces = _pieces(tensors, stem, ("weight", "scales", "biases"), (2, 3))
     bits, group = _whole(given, "bits", stem), _whole(given, "group_size", stem)
-    rows, columns = pieces["scales"].shape[0], pieces["scales"].shape[1] * group
-    shapes = {"weight": (rows, columns * bits // _WORD), "biases": pieces["scales"].shape}
+    *rows, groups = pieces["scales"].shape
+    columns = groups * group
+    shapes = {"weight": (*rows, columns * bits // _WORD), "biases": pieces["scales"].shape}
     native = _affine(pieces, bits, group, False, stem)
-    return _checked(GroupedTensor(f"{stem}.weight", (rows, columns), "MLX", native, pieces), shapes)
+    return _checked(GroupedTensor(f"{stem}.weight", (*rows, columns), "MLX", native, pieces), shapes)
 
 
 def _by_columns(tensors: Mapping[str, Tensor], stem: str, method: str, config: Mapping[str, Any]) -> GroupedTensor:
@@ -222,7 +227,11 @@ def _checked(matrix: GroupedTensor, shapes: Mapping[str, tuple[int, ...]]) -> Gr
     for name, shape in shapes.items():
         piece = matrix.pieces[name]
         words = name in ("weight", "qweight", "qzeros")
-        if piece.shape != shape or matrix.shape[1] % matrix.native.group or (piece.encoding in ("I32", "U32")) != words:
+        if (
+            piece.shape != shape
+            or matrix.shape[-1] % matrix.native.group
+            or (piece.encoding in ("I32", "U32")) != words
+        ):
             raise BadCheckpoint(
                 f"{piece.span.source.path}: tensor {piece.name} is {piece.encoding} {list(piece.shape)}; for {matrix.native} it "
                 f"must be {list(shape)}{' of 32-bit words' if words else ''}"

@@ -2,6 +2,7 @@
 
 Hugging Face   X.experts.N.Y [rows, columns]   →  X.experts.Y [experts, rows, columns]
 early GGUFs    blk.L.ffn_gate.N.weight         →  blk.L.ffn_gate_exps.weight
+MLX            X.switch_mlp.Y [experts, rows, columns], only the name differs
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ from pie_edge.weights.widen import Planes
 
 _EXPERT = re.compile(r"(?P<stem>.+\.experts)\.(?P<number>\d{1,5})\.(?P<rest>.+)")
 _EARLY = re.compile(r"(?P<stem>blk\.\d+\.ffn_(?:gate|up|down))\.(?P<number>\d{1,5})\.(?P<rest>weight)")
+
+_MLX = {
+    ".block_sparse_moe.switch_mlp.gate_proj.": ".block_sparse_moe.experts.w1.",
+    ".block_sparse_moe.switch_mlp.down_proj.": ".block_sparse_moe.experts.w2.",
+    ".block_sparse_moe.switch_mlp.up_proj.": ".block_sparse_moe.experts.w3.",
+    ".switch_mlp.": ".experts.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +102,14 @@ def stack(tensors: Mapping[str, Piece]) -> dict[str, AnyTensor]:
         elif match := _EARLY.fullmatch(name):
             experts.setdefault(f"{match['stem']}_exps.{match['rest']}", {})[int(match["number"])] = tensor
         else:
-            found[name] = tensor
+            found[_usual(name)] = tensor
     return found | {name: _stacked(name, numbered) for name, numbered in experts.items()}
+
+
+def _usual(name: str) -> str:
+    """Hugging Face's name for what MLX calls otherwise."""
+    own = next((part for part in _MLX if part in name), "")
+    return name.replace(own, _MLX[own]) if own else name
 
 
 def _stacked(name: str, numbered: Mapping[int, Piece]) -> StackedTensor:

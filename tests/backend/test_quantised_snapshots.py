@@ -10,7 +10,7 @@ import pytest
 
 from pie_edge.backends.cpu.backend import open_cpu
 from tests.backend.device import LoadedModel
-from tests.support.family_checkpoints import make_weights, write_snapshot
+from tests.support.family_checkpoints import Weights, make_weights, write_snapshot
 from tests.support.family_configs import CONFIGS
 from tests.support.oracle_run import in_parts, load, whole_pass
 from tests.support.quantised_snapshots import Variant, quantised
@@ -26,12 +26,34 @@ CASES = [
     ("lfm2", Variant("GPTQ", 4, 32)),
     ("qwen3.5", Variant("MLX", 4, 32)),
     ("qwen3.5", Variant("AWQ", 4, 32)),
+    ("qwen3-moe", Variant("AWQ", 4, 32)),
+    ("qwen3-moe", Variant("GPTQ", 4, 32)),
+    ("qwen3-moe", Variant("MLX", 4, 32)),
+    ("mixtral", Variant("MLX", 8, 32)),
 ]
+WIDE = {"qwen3-moe": {"moe_intermediate_size": 32}, "mixtral": {"intermediate_size": 32}}
+"""Sizes that groups fill."""
+
+
+_MLX = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+
+
+def mlx_experts(tensors: Weights) -> Weights:
+    """As MLX has them: all experts' matrices in one."""
+    found, stacks = {}, dict[str, list[np.ndarray]]()
+    for name, held in tensors.items():
+        stem, experts, rest = name.partition(".experts.")
+        if not experts:
+            found[name] = held
+            continue
+        _, part, piece = rest.split(".")
+        stacks.setdefault(f"{stem}.switch_mlp.{_MLX.get(part, part)}.{piece}", []).append(held)
+    return found | {name: np.stack(matrices) for name, matrices in stacks.items()}
 
 
 @pytest.mark.parametrize(("family", "variant"), CASES, ids=str)
 def test_a_quantised_snapshot_says_what_it_says_unpacked(tmp_path: Path, family: str, variant: Variant) -> None:
-    config = CONFIGS[family]
+    config = CONFIGS[family] | WIDE.get(family, {})
     packed = make_weights(config)
     dense = dict(packed)
     for index, (name, weight) in enumerate(make_weights(config).items()):
@@ -41,6 +63,7 @@ def test_a_quantised_snapshot_says_what_it_says_unpacked(tmp_path: Path, family:
         pieces, dense[name] = quantised(variant, *weight.shape, seed=index)
         del packed[name]
         packed |= {f"{name.removesuffix('.weight')}.{piece}": values for piece, values in pieces.items()}
+    packed = mlx_experts(packed) if variant.method == "MLX" else packed
     whole = in_parts(load(write_snapshot(tmp_path / "dense", config, dense)), TOKENS, [len(TOKENS)])
     path = write_snapshot(tmp_path / "packed", config | variant.config, packed)
     np.testing.assert_allclose(in_parts(load(path), TOKENS, [len(TOKENS)]), whole, rtol=0, atol=1e-5)
