@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value
 
+T = TypeVar("T")
 BytesLike = bytes | bytearray | memoryview
 """Anything whose memory can be read as bytes without copying (``array.array`` and NumPy arrays through ``memoryview``)."""
 
@@ -116,6 +119,21 @@ class Backend(Protocol):
         """The outputs by name, each a flat memoryview with its element format. Raises DeviceLost."""
 
     async def close(self) -> None: ...
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """What ``function`` gives, run in a worker thread. Whoever is cancelled meanwhile waits for its end all the same: the device
+    that it works on may be closed right after."""
+    working = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        while not working.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([working])
+        if not working.cancelled():
+            working.exception()  # nobody will ask what came of it
+        raise
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pie_edge.backend import BytesLike, Limits, WeightSource
+from pie_edge.backend import BytesLike, Limits, WeightSource, in_thread
 from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.compiler import Compiler
 from pie_edge.backends.vulkan.device import Facts, open_gpu
@@ -177,7 +177,7 @@ async def open_vulkan(
     if memory < 0:
         raise UsageError(f"the Vulkan backend was asked for {memory} bytes; give 0 for what the device has")
     options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune)
-    return VulkanBackend(options, await asyncio.to_thread(Live, options))
+    return VulkanBackend(options, await in_thread(Live, options))
 
 
 class VulkanBackend:
@@ -221,11 +221,11 @@ class VulkanBackend:
     async def expect(self, weights: Sequence[Value], largest: Program) -> None:
         self._expected = list(weights), largest
         async with self._work:
-            await asyncio.to_thread(self._live.expect, *self._expected)
+            await in_thread(self._live.expect, *self._expected)
 
     async def allocate(self, nbytes: int, role: Role) -> State:
         async with self._work:
-            state = State(nbytes, role, await asyncio.to_thread(self._zeroed, self._live, nbytes, role))
+            state = State(nbytes, role, await in_thread(self._zeroed, self._live, nbytes, role))
         self._states.append(state)
         return state
 
@@ -258,7 +258,7 @@ class VulkanBackend:
 
     async def load(self, value: Value, source: WeightSource) -> LoadedWeight:
         async with self._work:
-            weight = await asyncio.to_thread(self._live.loader.load, value, source)
+            weight = await in_thread(self._live.loader.load, value, source)
         loaded = LoadedWeight(value, source, weight)
         self._weights.append(loaded)
         return loaded
@@ -270,7 +270,7 @@ class VulkanBackend:
                 f"{program.name} needs op {unknown[0]!r}; the Vulkan backend has {', '.join(sorted(KINDS))}"
             )
         async with self._work:
-            recorded = await asyncio.to_thread(_compile, self._live, program, buffers)
+            recorded = await in_thread(_compile, self._live, program, buffers)
         executable = VulkanExecutable(program, buffers, recorded)
         self._executables.add(executable)
         return executable
@@ -322,18 +322,18 @@ class VulkanBackend:
         async with self._work:
             if not self._closed:
                 self._closed = True
-                await asyncio.to_thread(self._live.drain)
+                await in_thread(self._live.drain)
                 await asyncio.sleep(0)  # readers that were to begin do
                 while self._reading:
                     await asyncio.sleep(0.001)
                 self._live.closed = True
-                await asyncio.to_thread(self._live.close)
+                await in_thread(self._live.close)
 
     async def _restore(self, lost: Live) -> None:
         """Open the device again, once for all who notice. What fails here is what ``read`` raises instead."""
         async with self._work:
             if self._live is lost and not self._closed:
-                self._live = await asyncio.to_thread(self._reopened, lost)
+                self._live = await in_thread(self._reopened, lost)
 
     def _reopened(self, lost: Live) -> Live:
         lost.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -102,6 +104,36 @@ def test_executables_that_nobody_has_any_more_give_their_memory_back() -> None:
                     await asyncio.sleep(0.001)
                     session.collect()
             assert session.memory.used == used
+
+    run(test)
+
+
+def test_closing_waits_for_what_a_cancelled_compilation_still_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver would work on for a device that is no more, and crash."""
+    started, over = threading.Event(), threading.Event()
+
+    async def test() -> None:
+        async with opened() as backend:
+            buffer, compiler = await put(backend, np.ones(8, np.float32)), backend._live.compiler
+            plain = compiler.compile
+
+            def slowly(*arguments: Any) -> Any:
+                started.set()
+                time.sleep(0.3)
+                assert not backend._live.closed
+                found = plain(*arguments)
+                over.set()
+                return found
+
+            monkeypatch.setattr(compiler, "compile", slowly)
+            compiling = asyncio.create_task(backend.compile(doubling(), {"x": buffer}))
+            while not started.is_set():
+                await asyncio.sleep(0.001)
+            compiling.cancel()
+            await backend.close()
+            assert over.is_set()
+            with pytest.raises(asyncio.CancelledError):
+                await compiling
 
     run(test)
 
