@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.backends.vulkan.launch import Kernel, Launch, Module
+from pie_edge.backends.vulkan.whole_file import write_whole
 
 TEXEL_BUFFER, STORAGE_BUFFER = 4, 7
 _COMPUTE_STAGE = 0x20
@@ -76,7 +76,7 @@ class Pipelines:
         data = ffi.new("char[]", size[0])
         check(lib.vkGetPipelineCacheData(self._gpu.device, self._cache, size, data), "give its pipeline cache")
         with suppress(OSError):
-            _replace(self._file, bytes(ffi.buffer(data, size[0])))
+            write_whole(self._file, bytes(ffi.buffer(data, size[0])))
 
     def close(self) -> None:
         device = self._gpu.device
@@ -189,12 +189,3 @@ def _layout(launch: Launch) -> Layout:
 
 def _file_name(gpu: Gpu) -> str:
     return f"vulkan-{hashlib.sha256(gpu.facts.cache_key.encode()).hexdigest()[:16]}.pipelines"
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """All or nothing: another process may read the file just now."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-    Path(name).replace(path)

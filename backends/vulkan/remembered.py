@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 from pie_edge.backends.vulkan.device import Facts
 from pie_edge.backends.vulkan.shaders import FOLDER
 from pie_edge.backends.vulkan.tuning import Tuning
+from pie_edge.backends.vulkan.whole_file import write_whole
 
 
 def kernels_digest() -> str:
@@ -40,15 +39,14 @@ class Record:
         return None
 
     def write(self, document: dict[str, Any]) -> None:
-        """All or nothing; a disk that can't be written is no reason to fail."""
-        if self._path is None:
-            return
+        """Keep it if that can be done: a disk that can't be written is no reason to fail."""
         with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(document | {"digest": _digest(document)}, file)
-            Path(name).replace(self._path)
+            self.keep(document)
+
+    def keep(self, document: dict[str, Any]) -> None:
+        """All or nothing. Raises OSError."""
+        if self._path is not None:
+            write_whole(self._path, json.dumps(document | {"digest": _digest(document)}).encode())
 
 
 def _digest(document: dict[str, Any]) -> str:

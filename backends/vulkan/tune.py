@@ -20,7 +20,7 @@ from pie_edge.backends.vulkan.remembered import Record
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.trial import Chain, Trial, attentions, products
 from pie_edge.backends.vulkan.tuning import AttentionVariant, LinearVariant, Tuning, default_tuning
-from pie_edge.errors import PieError
+from pie_edge.errors import BackendError, PieError
 from pie_edge.program.encodings import Affine, DType, Encoding
 
 MARGIN = 0.05
@@ -52,12 +52,13 @@ class Choice:
 
 
 def tune_device(device: str, cache_dir: Path, report: Callable[[str], None]) -> None:
-    """``pie-edge tune``: try all variants on a device by its name, and remember the best. Raises BackendUnavailable."""
+    """``pie-edge tune``: try all variants on a device by its name, and remember the best. Raises BackendUnavailable, and
+    BackendError if the best can't be kept."""
     gpu = open_gpu(device)
     session = Session(gpu, gpu.facts.memory, cache_dir)
     try:
         found = tune(session, default_tuning(gpu.facts), report=lambda choice: report(str(choice)))
-        remember(gpu.facts, cache_dir, found)
+        _keep(gpu.facts, cache_dir, found)
     finally:
         session.close()
 
@@ -73,6 +74,17 @@ def remembered(facts: Facts, cache_dir: Path | None) -> Tuning | None:
 
 def remember(facts: Facts, cache_dir: Path | None, tuning: Tuning) -> None:
     Record(facts, cache_dir, "tuning").write(asdict(tuning))
+
+
+def _keep(facts: Facts, cache_dir: Path, tuning: Tuning) -> None:
+    """As ``remember``, for somebody who asked for just that."""
+    try:
+        Record(facts, cache_dir, "tuning").keep(asdict(tuning))
+    except OSError as error:
+        raise BackendError(
+            f"what tuning found for {facts.name} can't be kept in {cache_dir} ({error.strerror}); nothing has changed. "
+            "Make that folder writable, or name another one with PIE_EDGE_CACHE"
+        ) from error
 
 
 def _tuning(found: Mapping[str, Any]) -> Tuning:

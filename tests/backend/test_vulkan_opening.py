@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 import re
@@ -24,6 +25,8 @@ from pie_edge.backends.vulkan.device import Gpu, open_gpu, survey
 from pie_edge.backends.vulkan.fuse import fuse
 from pie_edge.backends.vulkan.launch import Module
 from pie_edge.backends.vulkan.lower import KINDS
+from pie_edge.backends.vulkan.pipelines import Pipelines
+from pie_edge.backends.vulkan.remembered import Record
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.backends.vulkan.trial import Chain
@@ -182,6 +185,40 @@ def test_the_command_measures_all_variants_and_keeps_the_fastest(
         "attention, a prefill",
     ]
     assert tune.remembered(gpu.facts, tmp_path) not in (None, default_tuning(gpu.facts))
+    gpu.close()
+
+
+def test_a_tuning_that_cannot_be_kept_says_so_and_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tune._Tuner, "_trial", lambda self, chain, tuning: Played(lambda: 1e-3))
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    monkeypatch.setenv("PIE_EDGE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(SystemExit) as ended:
+        app.start(["tune", "--backend", "vulkan"])
+    assert ended.value.code == 1
+    told = capsys.readouterr().err
+    assert f"can't be kept in {tmp_path / 'cache'} (" in told
+    assert "PIE_EDGE_CACHE" in told
+
+
+def test_what_could_not_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk: the file is made, and the bytes don't arrive."""
+
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    gpu = open_gpu()
+    pipelines, record = Pipelines(gpu, tmp_path), Record(gpu.facts, tmp_path, "tuning")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        pipelines.save()
+        record.write({"some": "thing"})
+    assert not list(tmp_path.iterdir())
+    pipelines.save()
+    record.write({"some": "thing"})
+    assert len(list(tmp_path.iterdir())) == 2
+    pipelines.close()
     gpu.close()
 
 
