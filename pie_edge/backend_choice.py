@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,12 +145,13 @@ async def open_backend(
     exact: bool = False,
     cache_dir: Path | None = None,
     tune: bool = True,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> Backend:
     """Open what was chosen. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core; ``tune`` lets a backend
-    whose kernels have variants measure them on a device that is new to it."""
+    whose kernels have variants measure them on a device that is new to it, where ``progress`` is told what takes so long."""
     module: Any = importlib.import_module(f"pie_edge.backends.{choice.backend}.backend")
     opener = getattr(module, f"open_{choice.backend}")
-    more = {"tune": tune} if has_variants(choice.backend) else {}
+    more: dict[str, Any] = {"tune": tune, "progress": progress} if has_variants(choice.backend) else {}
     opened: Backend = await opener(
         choice.device, threads=threads, memory=memory, exact=exact, cache_dir=cache_dir, **more
     )

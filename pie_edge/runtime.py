@@ -154,6 +154,7 @@ async def _open_engine(
         exact=settings.exact,
         cache_dir=cache_folder(),
         tune=settings.tune,
+        progress=progress,
     )
     try:
         if settings.deterministic and not opened.limits.batch_invariant:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -90,6 +90,8 @@ class Options:
     """Run every kernel once, unless they passed here before."""
     tune: bool = False
     """Measure the variants of the hot kernels, briefly, unless that was done here before."""
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None
+    """Told of what is done at a first opening alone, and takes seconds."""
 
 
 class Live:
@@ -111,6 +113,7 @@ class Live:
         self._passed = Passed(gpu.facts, self.tuning, options.exact, options.cache_dir)
         if options.self_test and not self._passed.before():
             try:
+                options.progress(0, 0, f"testing Vulkan's kernels on {facts.name} (once)")
                 selftest.check(facts.name, facts.driver, not options.exact, self._examine)
             except BaseException:
                 self.close()
@@ -123,6 +126,7 @@ class Live:
         found = tune.remembered(self.facts, options.cache_dir)
         default = found or default_tuning(self.facts)
         if found is None and options.tune and options.cache_dir is not None and not self.facts.software:
+            options.progress(0, 0, f"measuring variants of Vulkan's kernels on {self.facts.name} (once)")
             default = tune.tune(self.session, default, tune.SHORT_SECONDS)
             tune.remember(self.facts, options.cache_dir, default)
         return default
@@ -171,12 +175,16 @@ async def open_vulkan(
     exact: bool = False,
     cache_dir: Path | None = None,
     tune: bool = True,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> VulkanBackend:
     """Open a device by its name. ``threads`` is the driver's own affair. Pipelines, variants and the self-test's result are
-    kept in ``cache_dir``; ``tune`` lets a first load measure variants. Raises BackendUnavailable."""
+    kept in ``cache_dir``; ``tune`` lets a first load measure variants. ``progress`` is told of what a first opening does.
+    Raises BackendUnavailable."""
     if memory < 0:
         raise UsageError(f"the Vulkan backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune)
+    options = Options(
+        device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
+    )
     return VulkanBackend(options, await in_thread(Live, options))
 
 

@@ -47,6 +47,9 @@ _SCALES: tuple[Encoding, ...] = (
     *(Lookup(32, scale, tuple(float(n - 8) for n in range(16))) for scale in (DType.BF16, DType.F16)),
 )
 """Other groups, scales and codes, in one kernel each."""
+_ENDS = 2
+"""Mixtures that go on to the experts' second matrix, of few experts and of many. Others would only be the same kernel with
+another encoding, which the first matrix has already: a software device takes a sixth of a second to compile each."""
 _LONG = 66
 """Pages of the second sequence: more keys than any split takes."""
 _LAST = _LONG * _PAGE - 1
@@ -193,11 +196,13 @@ def _mix(rec: _Recorder, logits: Value, y: Value, number: int, encoding: Encodin
     t, count = rec.trace, logits.shape[1]
     routing = mixture.route(t, logits, chosen=2, normalised=number > 1)
     rec.show(routing.weights)
-    up, down = (rec.weight(f"mixed{number}{side}", (count * _WIDTH, _WIDTH), encoding) for side in "ud")
+    up = rec.weight(f"mixed{number}u", (count * _WIDTH, _WIDTH), encoding)
     inner = rec.show(mixture.expert_linear(t, y, routing, up))
-    inner = rec.show(mixture.clamped_glu(t, inner, inner, slope=1.702, limit=7.0))
-    shifts = rec.weight(f"shifts{number}", (count * _WIDTH,))
-    rec.show(mixture.combine_experts(t, rec.show(mixture.expert_linear(t, inner, routing, down, shifts)), routing))
+    if number < _ENDS:
+        inner = rec.show(mixture.clamped_glu(t, inner, inner, slope=1.702, limit=7.0))
+        down = rec.weight(f"mixed{number}d", (count * _WIDTH, _WIDTH), encoding)
+        shifts = rec.weight(f"shifts{number}", (count * _WIDTH,))
+        rec.show(mixture.combine_experts(t, rec.show(mixture.expert_linear(t, inner, routing, down, shifts)), routing))
 
 
 def _observed(program: Program, bucket: Bucket) -> Program:

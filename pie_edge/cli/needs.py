@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.backend_choice import Choice, choose, open_backend
+from pie_edge.cli.progress import Notes
 from pie_edge.errors import ModelError
 from pie_edge.paths import cache_folder
 from pie_edge.program.encodings import DType
@@ -23,6 +24,7 @@ def needs(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
 
 
 async def _asked(checkpoint: Checkpoint, settings: Settings, choice: Choice) -> dict[str, Any]:
+    notes = Notes()
     backend = await open_backend(
         choice,
         threads=settings.threads,
@@ -30,7 +32,9 @@ async def _asked(checkpoint: Checkpoint, settings: Settings, choice: Choice) -> 
         exact=settings.exact,
         cache_dir=cache_folder(),
         tune=False,
+        progress=notes,
     )
+    notes.clear()
     try:
         return _facts(checkpoint, backend, settings)
     finally:

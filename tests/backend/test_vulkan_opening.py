@@ -60,16 +60,23 @@ def test_the_self_test_covers_every_kind_fused_ones_included() -> None:
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_a_device_that_computes_right_is_opened_and_not_examined_again(
+def test_a_device_that_computes_right_is_opened_and_not_examined_again_and_says_what_takes_so_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
-    close(asyncio.run(open_vulkan(cache_dir=tmp_path, exact=exact)))
+    said: list[str] = []
+
+    def note(done: int, total: int, what: str) -> None:
+        said.append(what)
+
+    close(asyncio.run(open_vulkan(cache_dir=tmp_path, exact=exact, progress=note)))
+    assert said == [f"testing Vulkan's kernels on {survey()[0][0].name} (once)"]
 
     def fail(*arguments: object) -> None:
         raise AssertionError("it was examined a second time")
 
     monkeypatch.setattr(selftest, "check", fail)
-    close(asyncio.run(open_vulkan(cache_dir=tmp_path, exact=exact)))
+    close(asyncio.run(open_vulkan(cache_dir=tmp_path, exact=exact, progress=note)))
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("kind", ["attention", "rope", "glu", "embed"])
@@ -147,12 +154,15 @@ def test_no_tune_reaches_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the setting to the device; a backend without variants is never told of it."""
     told: dict[str, object] = {}
 
+    def note(done: int, total: int, what: str) -> None: ...
+
     async def opened(device: str, **options: object) -> None:
         told.update(options)
 
     monkeypatch.setattr("pie_edge.backends.vulkan.backend.open_vulkan", opened)
-    asyncio.run(open_backend(Choice("vulkan", "a card"), tune=load({"tune": False}).settings.tune))
+    asyncio.run(open_backend(Choice("vulkan", "a card"), tune=load({"tune": False}).settings.tune, progress=note))
     assert told["tune"] is False
+    assert told["progress"] is note
     monkeypatch.setattr("pie_edge.backends.cpu.backend.open_cpu", opened)
     told.clear()
     asyncio.run(open_backend(Choice("cpu", "a processor"), tune=False))
