@@ -12,12 +12,12 @@ from pie_edge.backend import Backend, Executable, Ticket, WeightSource
 from pie_edge.control import epilogues
 from pie_edge.control.batch import Batch, Readout, bucket_for
 from pie_edge.control.epilogues import Group
-from pie_edge.control.needs import needs_of
+from pie_edge.control.needs import Needs, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.queue import HostTensor
 from pie_edge.control.store import Store
 from pie_edge.model.adapters import Adapters
-from pie_edge.model.spec import Cache, Family, Spec
+from pie_edge.model.spec import Family, Spec
 from pie_edge.program import observe
 from pie_edge.program.encodings import Encoding, encoded_bytes
 from pie_edge.program.expand import expand
@@ -54,15 +54,15 @@ class Device:
         self,
         model: Model,
         backend: Backend,
-        cache: Cache,
-        limit: Bucket,
+        needs: Needs,
         settings: DeviceSettings,
         buffers: dict[str, Any],
         adapters: tuple[str, ...] = (),
     ) -> None:
-        self.cache = cache
+        self.cache = cache = needs.cache
         self.adapters = adapters
-        self.limit = limit
+        self.limit = needs.limit
+        self.growth = needs.growth(settings)
         self.shared_rows = min(settings.shared_rows, settings.rows)
         self.park_memory = settings.park_memory
         self.speculation_depth = settings.speculation_depth
@@ -110,7 +110,7 @@ class Device:
             backend.write(states[state], matrices)
         loaded = await load_weights(program, weights, backend, progress)
         names = () if adapters is None else adapters.names
-        return cls(model, backend, needs.cache, needs.limit, settings, states | loaded, names)
+        return cls(model, backend, needs, settings, states | loaded, names)
 
     async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
         """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""

@@ -73,7 +73,7 @@ class Engine:
     def __init__(self, facts: ModelFacts, device: Device, spill: Spill | None = None) -> None:
         self.facts = facts
         handles = itertools.count(1)
-        self.pool = PagePool(device.cache.pages, device.cache.page_size)
+        self.pool = PagePool(device.cache.pages, device.cache.page_size, device.growth)
         self.behind = Behind(self.pool, device.window)
         self.prefixes = PrefixIndex(self.pool)
         self.residency = Residency(self.pool, self.prefixes, handles)

@@ -85,6 +85,14 @@ class Needs:
         """That can have recurrent state on the device at once; 0 where there is none to have."""
         return (self.cache.state_slots - 1) // SLOTS_OF_A_CONTEXT if self.slot else 0
 
+    def growth(self, settings: DeviceSettings) -> str:
+        """What would give the KV pool more pages."""
+        more = self.most_pages > self.cache.pages
+        halved = not settings.kv_memory and self.cache.pages * self.page <= DEFAULT_KV_MEMORY
+        raised = ["memory"] if _capped(settings, self.memory) and (halved or not more) else []
+        raised += ["kv_memory"] if more else []
+        return f"raise {' or '.join(raised)} in the configuration" if raised else "use a backend with more memory"
+
     def largest(self, model: Model, backend: Backend) -> Program:
         """Of a step's Programs, the one that needs the most."""
         return expand(model.trace(self.limit, self.cache), backend.limits.kinds)
@@ -208,11 +216,16 @@ class _Plan:
 def _more_room(settings: DeviceSettings, memory: int) -> str:
     """The remedies that can help: a setting that isn't in the way needs no changing."""
     remedies = [f"lower {name}" for name in ("kv_memory", "state_memory") if getattr(settings, name)]
-    # A backend keeps a little of what it may have for itself. One that has much less than that has no more.
-    if settings.memory and memory >= settings.memory - max(settings.memory // 8, _OWN):
+    if _capped(settings, memory):
         remedies.append("raise memory")
     settled = f"{' or '.join(remedies)} in the configuration, or " if remedies else ""
     return f"{settled}take a smaller model, or a backend with more memory".capitalize()
+
+
+def _capped(settings: DeviceSettings, memory: int) -> bool:
+    """Whether the setting is why a backend may have no more than that: it keeps a little for itself. One that has much less than
+    it was told to take has no more."""
+    return bool(settings.memory) and memory >= settings.memory - max(settings.memory // 8, _OWN)
 
 
 def _mib(nbytes: int) -> str:

@@ -21,9 +21,11 @@ UNMAPPED = 0
 
 
 class PagePool:
-    """Reference-counted physical pages. ``reclaim(count)`` is asked to let go of cached pages before a taker is refused."""
+    """Reference-counted physical pages. ``reclaim(count)`` is asked to let go of cached pages before a taker is refused, who is
+    told ``growth``: what would make the pool larger."""
 
-    def __init__(self, total: int, page_size: int) -> None:
+    def __init__(self, total: int, page_size: int, growth: str = "raise kv_memory in the configuration") -> None:
+        self.growth = growth
         self.total = total - 1
         self.page_size = page_size
         self.reclaim: Callable[[int], None] = lambda count: None
@@ -60,7 +62,7 @@ class PagePool:
     def refusal(self, count: int, who: str) -> OutOfPages:
         return OutOfPages(
             f"{who} asked for {count} KV pages of {self.page_size} tokens; {self.free} of {self.total} are free. "
-            "Ask for fewer tokens, drop a context, or raise kv_memory in the configuration"
+            f"Ask for fewer tokens, drop a context, or {self.growth}"
         )
 
     def hold(self, pages: Iterable[int]) -> None:

@@ -127,7 +127,7 @@ class Residency(Resident):
     def refusal(self, space: Space) -> OutOfPages:
         return OutOfPages(
             f"{space.name} was ended: all {self.pool.total} KV pages of {self.pool.page_size} tokens are in use and it started "
-            "last. Run fewer inferlets at once, ask for shorter contexts, or raise kv_memory in the configuration"
+            f"last. Run fewer inferlets at once, ask for shorter contexts, or {self.pool.growth}"
         )
 
     def claim(self, part: Slice) -> tuple[Copy, ...]:

@@ -299,7 +299,7 @@ class Space:
         if len(context.entries) + count > pool.total and not self.engine.behind.window:
             raise OutOfPages(
                 f"{self.name} asked for {len(context.entries) + count} KV pages of {pool.page_size} tokens; there are "
-                f"{pool.total} in all. Ask for fewer tokens, or raise kv_memory in the configuration"
+                f"{pool.total} in all. Ask for fewer tokens, or {pool.growth}"
             )
         context.entries += (Entry() for _ in range(count))
 

@@ -13,7 +13,7 @@ from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.needs import Needs, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.queue import ForwardCall
-from pie_edge.errors import ConfigError, OutOfMemory
+from pie_edge.errors import ConfigError, OutOfMemory, OutOfPages
 from pie_edge.model import llama
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from tests.backend.cases import random_weight
@@ -191,3 +191,25 @@ def test_kv_memory_that_holds_no_page_is_refused_and_not_raised_in_silence() -> 
         assert needs(backend, replace(SETTINGS, kv_memory=page)).context == PAGE
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("memory", "kv_memory", "told"),
+    [
+        (2_000_000, 0, "raise memory or kv_memory in the configuration"),
+        (1 << 40, 1 << 16, "raise kv_memory in the configuration"),
+        (0, 1 << 16, "raise kv_memory in the configuration"),
+    ],
+)
+def test_who_is_out_of_pages_is_told_which_setting_keeps_the_pool_so_small(
+    memory: int, kv_memory: int, told: str
+) -> None:
+    async def test() -> None:
+        backend = await open_backend("reference", memory)
+        settings = replace(SETTINGS, memory=memory, kv_memory=kv_memory)
+        engine = await Engine.open(FACTS, SPEC, llama, tiny_weights([]), backend, settings)
+        with pytest.raises(OutOfPages, match=rf"drop a context, or {told}$"):
+            engine.pool.take(engine.pool.total + 1, "long")
+        await engine.close()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
