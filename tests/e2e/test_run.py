@@ -225,17 +225,18 @@ def test_settings_of_the_device_change_no_word(cli: Cli, settings: dict[str, str
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "status", "told"),
     [
-        ({"PIE_EDGE_MEMORY": "10 MiB"}, "needs 92.1 MiB for its weights"),
-        ({"PIE_EDGE_KV_MEMORY": "100 KiB"}, "OutOfPages: main asked for 3 KV pages of 16 tokens"),
+        ({"PIE_EDGE_MEMORY": "10 MiB"}, 1, "needs 92.1 MiB for its weights"),
+        ({"PIE_EDGE_KV_MEMORY": "1 MiB"}, 1, "OutOfPages: main asked for 3 KV pages of 16 tokens"),
+        ({"PIE_EDGE_KV_MEMORY": "100 KiB"}, 2, "kv_memory is 102400 bytes, and a page of 16 tokens takes 737280"),
     ],
     ids=str,
 )
 def test_too_little_memory_is_refused_with_what_is_needed_and_what_there_is(
-    cli: Cli, settings: dict[str, str], told: str
+    cli: Cli, settings: dict[str, str], status: int, told: str
 ) -> None:
     done = cli("run", QUICKSTART, "-q", "--", "--prompt", PROMPT, **settings)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (status, "")
     assert told in done.stderr
     assert "pie_edge" not in done.stderr

@@ -110,9 +110,9 @@ def test_native_encodings_are_the_narrowest_exact_ones() -> None:
         "Q4_K": "affine4g32-i8xf16/256-min",
         "Q5_K": "affine5g32-i8xf16/256-min",
         "Q6_K": "affine6g16-i8xf16/256-z32",
-        "IQ4_NL": "lookup4g32-f16",
-        "IQ4_XS": "lookup4g32-i8xf16/256",
-        "MXFP4": "lookup4g32-bf16",
+        "IQ4_NL": "lookup4g32-f16-tbf9962cb",
+        "IQ4_XS": "lookup4g32-i8xf16/256-tbf9962cb",
+        "MXFP4": "lookup4g32-bf16-t15a75dd5",
     }
 
 
