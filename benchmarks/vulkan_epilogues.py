@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from pie_edge.backends.shared.placement import block, place_block
 from pie_edge.backends.vulkan.device import open_gpu
 from pie_edge.backends.vulkan.epilogue import Epilogue
-from pie_edge.backends.vulkan.placement import block, place_block
 from pie_edge.backends.vulkan.record import BoundLaunches
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.program.node_reference import run_nodes

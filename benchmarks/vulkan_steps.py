@@ -19,7 +19,7 @@ STAGES = {
     "pie_edge.control.engine:Engine.enqueue": "plan: take the call, check its epilogue",
     "pie_edge.control.batch:build": "plan: build the batch",
     "pie_edge.program.step:StepLayout.pack": "pack: the step's block",
-    "pie_edge.backends.vulkan.inputs:Inputs.fill": "pack: into the slot's mapped memory",
+    "pie_edge.backends.shared.inputs:Inputs.fill": "pack: into the slot's mapped memory",
     "pie_edge.backends.vulkan.executable:Recorded._step": "pack: choose a recording, its grids",
     "pie_edge.backends.vulkan.executable:Recorded.run": "submit: choose a slot",
     "pie_edge.backends.vulkan.timeline:Timeline.submit": "submit: one vkQueueSubmit for model and epilogue",

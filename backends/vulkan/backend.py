@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.backend import BytesLike, Limits, WeightSource, in_thread
+from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.compiler import Compiler
 from pie_edge.backends.vulkan.device import Facts, open_gpu
@@ -24,7 +25,6 @@ from pie_edge.backends.vulkan.remembered import Passed
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.tuning import Tuning, default_tuning
 from pie_edge.backends.vulkan.waiting import Waiter
-from pie_edge.backends.vulkan.weights import Weight, supports
 from pie_edge.errors import DeviceLost, Unsupported, UsageError
 from pie_edge.program.encodings import DType
 from pie_edge.program.nodes import PREFIX

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pie_edge.backends.shared.fuse import fuse
+from pie_edge.backends.shared.inputs import Counts, Inputs
+from pie_edge.backends.shared.placement import aligned, block, place_block, within
+from pie_edge.backends.shared.scratch import scratch_bytes
+from pie_edge.backends.shared.shapes import StepShape, likely_counts, page_size, step_shape
+from pie_edge.backends.shared.weights import Weight, together
 from pie_edge.backends.vulkan.epilogue import Epilogue
 from pie_edge.backends.vulkan.executable import GRID_BYTES, MOST_GRIDS, Recorded, Wiring
-from pie_edge.backends.vulkan.fuse import fuse
-from pie_edge.backends.vulkan.inputs import Counts, Inputs
 from pie_edge.backends.vulkan.launch import Launch
 from pie_edge.backends.vulkan.loader import Loader
-from pie_edge.backends.vulkan.lower import copy_scratch_bytes, lower
-from pie_edge.backends.vulkan.lower_attention import scratch_bytes
-from pie_edge.backends.vulkan.lower_linear import together
-from pie_edge.backends.vulkan.lowering import Lowering, StepShape
+from pie_edge.backends.vulkan.lower import lower
+from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Buffer, Region
-from pie_edge.backends.vulkan.placement import aligned, block, place_block, within
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.tuning import Tuning
-from pie_edge.backends.vulkan.weights import Weight
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.plan import arena
@@ -73,7 +73,7 @@ class Compiler:
         return [inputs.block.nbytes + MOST_GRIDS * GRID_BYTES, slot, *([outputs, outputs] if outputs else [])]
 
     def _partial_bytes(self, program: Program) -> int:
-        return aligned(max(scratch_bytes(program, self._tuning), copy_scratch_bytes(program)))
+        return aligned(scratch_bytes(program, self._tuning.split))
 
     def close(self) -> None:
         """Give temporaries and tables back; nothing that was compiled may run again."""
@@ -142,32 +142,16 @@ class _ModelPlan:
 
     lowering: Lowering
 
-    def shape_of(self, counts: Counts) -> Hashable:
-        rows, sequences = counts.get("rows", 1), counts.get("sequences", 1)
-        return self._shape(rows, counts.get("sampled", 1), sequences, counts.get("longest", 0))
+    def shape_of(self, counts: Mapping[str, int]) -> Hashable:
+        tuning, program = self.lowering.tuning, self.lowering.program
+        return step_shape(counts, tuning.tokens, page_size(program), tuning.split)
 
     def launches(self, shape: Hashable) -> Sequence[Launch]:
         assert isinstance(shape, StepShape)
         return lower(self.lowering.shaped(shape))
 
     def likely(self) -> Sequence[Hashable]:
-        """One token of one sequence, and a prefill of all rows."""
-        tokens = self.lowering.program.values.get("token_src")
-        most = 1 if tokens is None else tokens.shape[0]
-        return tuple(dict.fromkeys((self._shape(1, 1, 1, 0), self._shape(most, 1, 1, 0))))
-
-    def _shape(self, rows: int, sampled: int, sequences: int, longest: int) -> StepShape:
-        tuning = self.lowering.tuning
-        return StepShape(
-            rows=tuning.tokens(max(rows, 1)),
-            sampled=tuning.tokens(max(sampled, 1)),
-            singles=rows == sequences or sequences > 1,
-            several=rows > sequences,
-            splits=longest * self._page_size() > tuning.split,
-        )
-
-    def _page_size(self) -> int:
-        return next((op.integer("page_size") for op in self.lowering.program.ops if op.kind == "attention"), 0)
+        return tuple(dict.fromkeys(map(self.shape_of, likely_counts(self.lowering.program))))
 
 
 _Plan = _FixedPlan | _ModelPlan

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from pie_edge.backends.shared.region import span
 from pie_edge.backends.vulkan import epilogue_algorithms as algorithms
 from pie_edge.backends.vulkan.device import Facts
 from pie_edge.backends.vulkan.epilogue_algorithms import Site
@@ -144,7 +145,5 @@ class _Block:
     """Regions of one buffer as one region, and the word where each begins in it."""
 
     def __init__(self, regions: Sequence[tuple[str, Region]]) -> None:
-        begin = min(region.offset for _, region in regions)
-        end = max(region.end for _, region in regions)
-        self.region = Region(regions[0][1].buffer, begin, end - begin)
-        self.starts = {name: (region.offset - begin) // 4 for name, region in regions}
+        self.region = span([region for _, region in regions])
+        self.starts = {name: (region.offset - self.region.offset) // 4 for name, region in regions}

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pie_edge.backend import BytesLike
+from pie_edge.backends.shared.grid import Count, Grid
+from pie_edge.backends.shared.inputs import Counts, Inputs
+from pie_edge.backends.shared.placement import block
 from pie_edge.backends.vulkan.api import Handle
-from pie_edge.backends.vulkan.inputs import Counts, Inputs
-from pie_edge.backends.vulkan.launch import Count, Grid, Launch
+from pie_edge.backends.vulkan.launch import Launch
 from pie_edge.backends.vulkan.memory import Buffer, Kind, Region
-from pie_edge.backends.vulkan.placement import block
 from pie_edge.backends.vulkan.record import BoundLaunches
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.errors import BackendError

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
 
+from pie_edge.backends.shared.grid import Count, Grid
 from pie_edge.backends.vulkan.memory import Region
 
 
@@ -84,36 +84,11 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
-    """A grid's extent that is only known when a step runs: of the ``most`` from ``first`` that the count reaches,
-    ``times · ⌈those / divisor⌉``, and ``more`` unless that is none.
-
-    ``name`` is one of the step's true counts: ``rows``, ``sequences``, ``sampled``, ``entries``, or ``longest``, the most
-    page entries of a sequence; for a Program whose inputs come by name, ``passes``, the first word of its input ``counts``.
-    """
-
-    name: str
-    divisor: int = 1
-    times: int = 1
-    first: int = 0
-    most: int = 1 << 32
-    more: int = 0
-
-    def value(self, counts: Mapping[str, int]) -> int:
-        counted = min(max(counts[self.name] - self.first, 0), self.most)
-        return -(-counted // self.divisor) * self.times + (self.more if counted else 0)
-
-
-Extent = int | Count
-Grid = tuple[Extent, Extent, Extent]
-"""Workgroups in x, y, z. With a Count in it a launch is dispatched indirectly."""
-
-
-@dataclass(frozen=True, slots=True)
 class Launch:
     kernel: Kernel
     bindings: tuple[Binding, ...]
     grid: Grid
+    """With a Count in it a launch is dispatched indirectly."""
     push: bytes = b""
     """Push constants, whole words."""
     name: str = ""

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backend import WeightSource
+from pie_edge.backends.shared.placement import aligned
+from pie_edge.backends.shared.pools import Pools, buffer_sizes, expected_bytes, stands_alone
+from pie_edge.backends.shared.weights import Matrix, Packing, Part, Vector, Weight, pack, packing, split_rows
 from pie_edge.backends.vulkan.memory import Buffer, Region
-from pie_edge.backends.vulkan.placement import aligned
-from pie_edge.backends.vulkan.pools import Pools, buffer_sizes, expected_bytes, stands_alone
 from pie_edge.backends.vulkan.session import Session
-from pie_edge.backends.vulkan.weights import Matrix, Packing, Part, Vector, Weight, pack, packing, split_rows
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Value
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.rope import frequencies
+from pie_edge.backends.shared.weights import Matrix, Vector
 from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear, lower_recurrent
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, words
-from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering, StepShape
-from pie_edge.backends.vulkan.rope import frequencies
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
+from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.backends.vulkan.weights import Matrix, Vector
 from pie_edge.program.encodings import DType
-from pie_edge.program.ops import Op, Program
+from pie_edge.program.ops import Op
 
-__all__ = ["KINDS", "StepShape", "copy_scratch_bytes", "lower"]
+__all__ = ["KINDS", "lower"]
 
 _WIDE = 64
 """Columns from which on a workgroup shares a sum."""
@@ -191,17 +192,6 @@ def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
     bindings = (c.read(sources), c.read(targets), Binding(c.place[op.outputs[0]], Access.BOTH))
     copies: Extent = Count("passes")
     return [Launch(kernel, bindings, (-(-elements // c.tuning.elementwise), copies, 1))]
-
-
-def copy_scratch_bytes(program: Program) -> int:
-    """What the tokens take that the Program's largest ``copy_slots`` holds between its launches."""
-    moves = [op for op in program.ops if op.kind == "copy_slots"]
-    return max((_slot_bytes(program, op) * program.values[op.inputs[1]].size for op in moves), default=0)
-
-
-def _slot_bytes(program: Program, op: Op) -> int:
-    state = program.values[op.outputs[0]]
-    return state.nbytes // state.shape[0] // op.integer("page_size")
 
 
 def _copy_slots(c: Lowering, op: Op) -> list[Launch]:

@@ -5,32 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Module, Texels, words
+from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.region import span
+from pie_edge.backends.shared.weights import Vector
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module, Texels, words
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.backends.vulkan.tuning import AttentionVariant, Tuning
-from pie_edge.backends.vulkan.weights import Vector
+from pie_edge.backends.vulkan.tuning import AttentionVariant
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
-from pie_edge.program.ops import Op, Program
+from pie_edge.program.ops import Op
 
 _FIELDS = ("counts", "positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
 _MASKS = ("mask_starts", "mask")
 _OBSERVED = ("mass_rows", "mass_starts", "mass_layers")
-
-
-def scratch_bytes(program: Program, tuning: Tuning) -> int:
-    """What the partial sums of the Program's largest attention take."""
-    most = 0
-    for op in program.ops:
-        if op.kind == "attention":
-            entries, sequences = program.values[op.inputs[8]].size, program.values[op.inputs[7]].size - 1
-            heads = op.integer("heads")
-            width = program.values[op.inputs[0]].shape[-1] // heads
-            splits = entries * op.integer("page_size") // tuning.split + sequences + 1
-            most = max(most, 4 * splits * heads * (width + 4))
-    return most
 
 
 def attention(c: Lowering, op: Op) -> list[Launch]:
@@ -152,13 +141,13 @@ def _step(c: Lowering, op: Op, split: int, singles: bool, observed: bool = False
     """The region that holds all fields of the step, and the push constants of ``shaders/glsl/step.glsl``."""
     masks, masses = _MASKS if _masked(op) else (), _OBSERVED if observed else ()
     regions = {name: c.place[name] for name in (*_FIELDS, *masks, *masses)}
-    first, end = min(region.offset for region in regions.values()), max(region.end for region in regions.values())
+    whole = span(list(regions.values()))
 
     def places(names: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple((regions[name].offset - first) // 4 for name in names)
+        return tuple((regions[name].offset - whole.offset) // 4 for name in names)
 
     told = words(*places(_FIELDS), op.integer("window"), split, singles, *(places(masks) or (0, 0)), *places(masses))
-    return Region(regions["counts"].buffer, first, end - first), told
+    return whole, told
 
 
 def _has_sinks(op: Op) -> bool:

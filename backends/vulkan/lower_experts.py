@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Texels, words
+from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.weights import Matrix, Part, Vector
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.backends.vulkan.weights import Matrix, Part, Vector
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op, Role
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Kernel, Launch, Texels, words
+from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.region import span
+from pie_edge.backends.shared.weights import Matrix, Packing, Part, Vector, Weight
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.backends.vulkan.tuning import LinearVariant
-from pie_edge.backends.vulkan.weights import Matrix, Packing, Part, Vector, Weight
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
 
@@ -43,22 +45,6 @@ def gated_linear(c: Lowering, op: Op) -> list[Launch]:
     return [_launch(c, x, uses, [c.write(op.outputs[0])], ACTIVATIONS[str(op.attribute("act"))])]
 
 
-def together(weights: Sequence[Weight], max_binding: int) -> bool:
-    """Whether ``linear_group`` can have them in one launch: matrices of one layout, each in one part, all within one binding, and
-    so their biases."""
-    matrices = [weight for weight in weights if isinstance(weight, Matrix)]
-    biases = [weight.region for weight in weights if isinstance(weight, Vector)]
-    if any(len(matrix.parts) > 1 for matrix in matrices):
-        return False
-    alike = all(replace(m.packing, zero=0.0) == replace(matrices[0].packing, zero=0.0) for m in matrices)
-    bound = [matrix.parts[0].region for matrix in matrices], biases
-    return alike and all(_bindable(regions, max_binding) for regions in bound)
-
-
-def _bindable(regions: Sequence[Region], max_binding: int) -> bool:
-    return all(r.buffer is regions[0].buffer for r in regions) and (not regions or _span(regions).nbytes <= max_binding)
-
-
 def _matrix(weight: Weight) -> Matrix:
     assert isinstance(weight, Matrix)
     return weight
@@ -67,12 +53,6 @@ def _matrix(weight: Weight) -> Matrix:
 def _vector(weight: Weight) -> Region:
     assert isinstance(weight, Vector)
     return weight.region
-
-
-def _span(regions: Sequence[Region]) -> Region:
-    """The region from the first one's start to the last one's end."""
-    first, end = min(region.offset for region in regions), max(region.end for region in regions)
-    return Region(regions[0].buffer, first, end - first)
 
 
 def _windows(c: Lowering, x: str, use: Use, output: str, bias: Sequence[Region]) -> list[Launch]:
@@ -121,13 +101,13 @@ def _launch(
     per = c.tokens_of(x)
     variant = c.tuning.linear_variant(per)
     row_groups = max(variant.groups // 2, 1) if act and not variant.tile else variant.groups
-    span = _span([part.region for _, part in uses])
-    bias = _span(biases) if biases else None
+    whole = span([part.region for _, part in uses])
+    bias = span(biases) if biases else None
     starts = [(region.offset - bias.offset) // 4 for region in biases] if bias else [0] * len(uses)
     groups, push = 0, b""
     for (of, part), start in zip(uses, starts, strict=True):
         groups += 0 if act and groups else -(-part.rows // (packing.interleaved * row_groups))
-        offset = part.region.offset - span.offset
+        offset = part.region.offset - whole.offset
         push += words(offset // 16, (offset + part.scales) // 4, part.rows, groups, of.packing.zero, start)
     push += words(0, 0, 0, groups, 0.0, 0) * (_MATRICES - len(uses))
     step, counter = c.counter(x)
@@ -136,10 +116,10 @@ def _launch(
     rows = c.read(x).region
     given = rows.part(first * packing.columns * 4, min(count * packing.columns * 4, rows.nbytes))
     padded = [*outputs, *[outputs[0]] * (_MATRICES - len(outputs))]
-    as_texels = not variant.tile and c.as_texels(span, given)
+    as_texels = not variant.tile and c.as_texels(whole, given)
     codes, scales, floats = (Texels.FOURS, Texels.WORDS, Texels.FLOATS) if as_texels else (None, None, None)
-    operands = Binding(span, texels=codes), Binding(span, texels=scales), Binding(given, texels=floats)
-    bindings = (*operands, Binding(bias or span), *padded, Binding(step or span))
+    operands = Binding(whole, texels=codes), Binding(whole, texels=scales), Binding(given, texels=floats)
+    bindings = (*operands, Binding(bias or whole), *padded, Binding(step or whole))
     grid = (min(groups, 65535), -(-groups // 65535), _windowed(c.rows_of(x), first, count, per))
     constants = (row_groups, per, packing.columns, act, bias is not None, packing.group, packing.scales, *packing.table)
     return Launch(_kernel(packing, variant, constants, "_texels" if as_texels else ""), bindings, grid, push)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Kernel, Launch, words
+from pie_edge.backends.shared.grid import Count
+from pie_edge.backends.shared.region import span
+from pie_edge.backends.shared.weights import Matrix, Vector
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.backends.vulkan.weights import Matrix, Vector
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
 
@@ -73,6 +75,5 @@ def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
 def _step(c: Lowering) -> tuple[Region, bytes]:
     """The region that holds the fields, and the push constants that say where in it."""
     regions = [c.place[name] for name in _FIELDS]
-    first, end = min(region.offset for region in regions), max(region.end for region in regions)
-    told = words(*((region.offset - first) // 4 for region in regions))
-    return Region(regions[0].buffer, first, end - first), told
+    whole = span(regions)
+    return whole, words(*((region.offset - whole.offset) // 4 for region in regions))

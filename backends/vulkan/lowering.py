@@ -6,34 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pie_edge.backends.shared.grid import Count, Extent, Grid
+from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
+from pie_edge.backends.shared.weights import Weight
 from pie_edge.backends.vulkan.device import Facts
-from pie_edge.backends.vulkan.launch import Access, Binding, Count, Extent, Grid
+from pie_edge.backends.vulkan.launch import Access, Binding
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.tuning import Tuning
-from pie_edge.backends.vulkan.weights import Weight
-from pie_edge.program.ops import Program, Role
+from pie_edge.program.ops import Program
 
 ACTIVATIONS = {"silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}
 """As ``shaders/glsl/activations.glsl`` numbers them."""
 
-_HEADER = ("rows", "sequences", "sampled", "entries")
 _NO_COUNTER = 0xFFFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class StepShape:
-    """What of a step decides which kernels are recorded for it; its exact counts are in its block."""
-
-    rows: int
-    """Tokens that an invocation of ``linear`` computes."""
-    sampled: int
-    """The same for the rows that are read out."""
-    singles: bool
-    """Some sequence has one row: a decode."""
-    several: bool
-    """Some sequence has more."""
-    splits: bool
-    """Some sequence is longer than a split."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +29,7 @@ class Lowering:
     place: Mapping[str, Region]
     weights: Mapping[str, Weight]
     scratch: Region | None
-    """For what an op's launches leave each other: ``lower_attention.scratch_bytes``, ``lower.copy_scratch_bytes``."""
+    """For what an op's launches leave each other."""
     tuning: Tuning
     facts: Facts
     shape: StepShape
@@ -65,19 +50,7 @@ class Lowering:
 
     @cached_property
     def _counted(self) -> dict[str, str]:
-        """Values whose true rows are counted, and by which count."""
-        if "token_src" not in self.program.values:
-            return {}
-        rows = self.capacity("token_src")
-        # A state that an op takes as its operand has the step's rows if it has as many.
-        found = {v.name: "rows" for v in self.program.by_role(Role.STATE) if v.shape[0] == rows}
-        found |= dict.fromkeys(("token_src", "positions", "row_index", "write_slots"), "rows")
-        found["sample_rows"] = "sampled"
-        for op in self.program.ops:
-            source = op.inputs[1] if op.kind in ("embed", "gather_rows") else op.inputs[0]
-            if source in found and op.kind != "attention_mass":
-                found |= dict.fromkeys(op.outputs, found[source])
-        return found
+        return counted_rows(self.program)
 
     def rows_of(self, name: str) -> Extent:
         """How many rows of a value are true."""
@@ -87,7 +60,7 @@ class Lowering:
     def counter(self, name: str) -> tuple[Region | None, int]:
         """Where the number of a value's true rows is: a region and a word in it, if it is counted."""
         count = self._counted.get(name)
-        return (None, _NO_COUNTER) if count is None else (self.place["counts"], _HEADER.index(count))
+        return (None, _NO_COUNTER) if count is None else (self.place["counts"], HEADER.index(count))
 
     def tokens_of(self, name: str) -> int:
         """Tokens that an invocation of ``linear`` computes of this value."""

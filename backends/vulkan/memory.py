@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
+from pie_edge.backends.shared import region as shared
 from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.errors import BackendError, OutOfMemory
@@ -37,29 +39,10 @@ class Buffer:
     mapped: memoryview | None
 
     def region(self, offset: int = 0, nbytes: int | None = None) -> Region:
-        return Region(self, offset, self.nbytes - offset if nbytes is None else nbytes)
+        return shared.Region(self, offset, self.nbytes - offset if nbytes is None else nbytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Bytes ``offset … offset + nbytes`` of a buffer."""
-
-    buffer: Buffer
-    offset: int
-    nbytes: int
-
-    @property
-    def end(self) -> int:
-        return self.offset + self.nbytes
-
-    def part(self, offset: int, nbytes: int) -> Region:
-        """A region within this one."""
-        if offset < 0 or offset + nbytes > self.nbytes:
-            raise ValueError(f"bytes {offset} … {offset + nbytes} are not within a region of {self.nbytes}")
-        return Region(self.buffer, self.offset + offset, nbytes)
-
-    def overlaps(self, other: Region) -> bool:
-        return self.buffer is other.buffer and self.offset < other.end and other.offset < self.end
+Region: TypeAlias = shared.Region[Buffer]
 
 
 class Memory:

@@ -16,9 +16,9 @@ import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
+from pie_edge.backends.shared.fuse import fuse
+from pie_edge.backends.shared.weights import Matrix, supports
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
-from pie_edge.backends.vulkan.fuse import fuse
-from pie_edge.backends.vulkan.weights import Matrix, supports
 from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, Unsupported, UsageError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup, TwoLevel

@@ -19,10 +19,10 @@ import pytest
 pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backend_choice import Choice, open_backend
+from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
 from pie_edge.backends.vulkan.device import Gpu, open_gpu, survey
-from pie_edge.backends.vulkan.fuse import fuse
 from pie_edge.backends.vulkan.launch import Module
 from pie_edge.backends.vulkan.lower import KINDS
 from pie_edge.backends.vulkan.pipelines import Pipelines

@@ -96,7 +96,7 @@ def _cases(template: str) -> tuple[int, int]:
 
 
 def _encodings() -> str:
-    from pie_edge.backends.vulkan.weights import supports as supports_vulkan
+    from pie_edge.backends.shared.weights import supports as supports_vulkan
 
     sides: tuple[Callable[[Encoding], bool], ...] = (
         supports_cpu,

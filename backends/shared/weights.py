@@ -1,16 +1,17 @@
-"""Weights on the device: packed as the kernels read them (``shaders/glsl/weights.glsl``), split at the binding limit."""
+"""Weights on a device: packed as the kernels of GLSL and WGSL read them (``weights.glsl``, ``weights.wgsl``), split at the
+binding limit."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.shared.region import Region, span
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 
 BLOCK = 32
@@ -126,7 +127,7 @@ class Part:
 
     first: int
     rows: int
-    region: Region
+    region: Region[Any]
     """Codes, then scales."""
     scales: int
     """Where the scales begin, in bytes from the region's start."""
@@ -145,7 +146,7 @@ class Matrix:
 class Vector:
     """A weight of one axis, as float32. Its values are kept: rope's divisors are needed on the host."""
 
-    region: Region
+    region: Region[Any]
     values: NDArray[np.float32]
 
 
@@ -222,3 +223,18 @@ def split_rows(rows: int, most: int) -> Iterator[tuple[int, int]]:
     """(first, count) of ranges of at most ``most`` rows."""
     for first in range(0, rows, most):
         yield first, min(most, rows - first)
+
+
+def together(weights: Sequence[Weight], max_binding: int) -> bool:
+    """Whether one launch can have them: matrices of one layout, each in one part, all within one binding, and so their biases."""
+    matrices = [weight for weight in weights if isinstance(weight, Matrix)]
+    biases = [weight.region for weight in weights if isinstance(weight, Vector)]
+    if any(len(matrix.parts) > 1 for matrix in matrices):
+        return False
+    alike = all(replace(m.packing, zero=0.0) == replace(matrices[0].packing, zero=0.0) for m in matrices)
+    bound = [matrix.parts[0].region for matrix in matrices], biases
+    return alike and all(_bindable(regions, max_binding) for regions in bound)
+
+
+def _bindable(regions: Sequence[Region[Any]], max_binding: int) -> bool:
+    return all(r.buffer is regions[0].buffer for r in regions) and (not regions or span(regions).nbytes <= max_binding)

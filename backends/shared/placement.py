@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.shared.region import B, Region
 from pie_edge.program.ops import Program, Role, Value
 
 ALIGNMENT = 256
@@ -32,10 +32,10 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def within(value: Value, offset: int, buffer: Region) -> Region:
+def within(value: Value, offset: int, buffer: Region[B]) -> Region[B]:
     """Its region, whole vectors of 16 bytes: what is past it is padding."""
     return buffer.part(offset, -(-value.nbytes // 16) * 16)
 
 
-def place_block(program: Program, role: Role, where: Block, buffer: Region) -> dict[str, Region]:
+def place_block(program: Program, role: Role, where: Block, buffer: Region[B]) -> dict[str, Region[B]]:
     return {v.name: within(v, where.offsets[v.name], buffer) for v in program.by_role(role)}

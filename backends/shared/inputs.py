@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from operator import sub
 
 from pie_edge.backend import BytesLike
-from pie_edge.backends.vulkan.placement import block
+from pie_edge.backends.shared.placement import block
+from pie_edge.backends.shared.shapes import HEADER
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.step import HEADER_WORDS
 
 Counts = dict[str, int]
-_HEADER = ("rows", "sequences", "sampled", "entries")
 _WORD = 4
 
 
@@ -57,7 +57,7 @@ class Inputs:
             raise ValueError(f"{self._name} takes inputs of {self.nbytes} bytes, {len(data)} were given")
         room[: self.nbytes] = data
         words = data.cast("I")
-        counts: Counts = dict(zip(_HEADER, words[:HEADER_WORDS].tolist(), strict=True))
+        counts: Counts = dict(zip(HEADER, words[:HEADER_WORDS].tolist(), strict=True))
         if self._page_starts is not None:
             starts = words[self._page_starts : self._page_starts + counts["sequences"] + 1].tolist()
             counts["longest"] = max(map(sub, starts[1:], starts), default=0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pie_edge.backends.vulkan.placement import aligned
-from pie_edge.backends.vulkan.weights import packing, split_rows
+from pie_edge.backends.shared.placement import aligned
+from pie_edge.backends.shared.weights import packing, split_rows
 from pie_edge.program.ops import Value
 
 POOL = 32 << 20
