@@ -40,7 +40,7 @@ setup(
     package_data={
         "pie_edge": ["py.typed"],
         "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.json", "**/*.wasm"],
-        "pie_edge.shaders": ["spirv/*.spv"],
+        "pie_edge.shaders": ["spirv/*.spv", "wgsl/**/*.wgsl"],
         "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py"],
     },
     cmdclass={"build_py": BuildWithComponent},

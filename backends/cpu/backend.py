@@ -14,12 +14,13 @@ from pie_edge.backend import BytesLike, Limits, WeightSource
 from pie_edge.backends.cpu import module, selftest
 from pie_edge.backends.cpu.allocator import rounded
 from pie_edge.backends.cpu.crew import Crew
-from pie_edge.backends.cpu.device import default_threads, device_name, physical_memory
+from pie_edge.backends.cpu.device import default_threads, device_name
 from pie_edge.backends.cpu.executable import AnyExecutable, Arena, ModelExecutable, compile_program, sizes
 from pie_edge.backends.cpu.lowering import KINDS
 from pie_edge.backends.cpu.memory import ADDRESSABLE, LinearMemory, Region
 from pie_edge.backends.cpu.queue import Ticket, WorkQueue
 from pie_edge.backends.cpu.weights import Loader, Weight, allocate, nbytes_of, supports, supports_dense
+from pie_edge.backends.shared.host import physical_memory
 from pie_edge.errors import DeviceLost, OutOfMemory, PieError, UsageError
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value

@@ -19,13 +19,6 @@ def default_threads() -> int:
     return max(1, min(os.cpu_count() or 1, MOST_THREADS))
 
 
-def physical_memory() -> int | None:
-    """Bytes of this machine's memory, where the system tells."""
-    with suppress(AttributeError, ValueError, OSError):
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return None
-
-
 @cache
 def processor() -> str:
     with suppress(OSError):

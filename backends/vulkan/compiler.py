@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.inputs import Counts, Inputs
+from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.placement import aligned, block, place_block, within
 from pie_edge.backends.shared.scratch import scratch_bytes
 from pie_edge.backends.shared.shapes import StepShape, likely_counts, page_size, step_shape
@@ -14,7 +15,6 @@ from pie_edge.backends.shared.weights import Weight, together
 from pie_edge.backends.vulkan.epilogue import Epilogue
 from pie_edge.backends.vulkan.executable import GRID_BYTES, MOST_GRIDS, Recorded, Wiring
 from pie_edge.backends.vulkan.launch import Launch
-from pie_edge.backends.vulkan.loader import Loader
 from pie_edge.backends.vulkan.lower import lower
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Buffer, Region
@@ -30,7 +30,7 @@ _LEAST_ARENA = 1 << 16
 class Compiler:
     """Compiles Programs for one session. Temporaries of all Programs share buffers: runs are in order."""
 
-    def __init__(self, session: Session, loader: Loader, tuning: Tuning, max_binding: int) -> None:
+    def __init__(self, session: Session, loader: Loader[Buffer], tuning: Tuning, max_binding: int) -> None:
         self._session = session
         self._loader = loader
         self._tuning = tuning

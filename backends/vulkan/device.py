@@ -6,8 +6,9 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pie_edge.backends.shared.host import unique
 from pie_edge.backends.vulkan.api import API_1_2, Handle, check, ffi, lib, make, version_text, vk
-from pie_edge.backends.vulkan.probe import narrow_subgroups, unique
+from pie_edge.backends.vulkan.probe import narrow_subgroups
 from pie_edge.errors import BackendUnavailable
 
 _CPU = 4

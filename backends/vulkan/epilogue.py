@@ -7,29 +7,52 @@ algorithms of their own are prebuilt kernels. See ``docs/decisions/007-epilogue-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from math import prod
 
+from pie_edge.backends.shared import epilogue_algorithms as algorithms
+from pie_edge.backends.shared.epilogue_plan import prepare
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.vulkan import epilogue_algorithms as algorithms
 from pie_edge.backends.vulkan.device import Facts
-from pie_edge.backends.vulkan.epilogue_algorithms import Site
 from pie_edge.backends.vulkan.epilogue_expressions import MEMORIES, WRITABLE
 from pie_edge.backends.vulkan.epilogue_kernels import assemble
-from pie_edge.backends.vulkan.epilogue_presets import Sampler, sampler
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module, words
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.program.nodes import KEEP_TOKEN, PREFIX, TAKE_KEPT
 from pie_edge.program.ops import Op, Program, Role
 from pie_edge.sampling.dialects import kernel as plans
-from pie_edge.sampling.dialects.planner import ROUND_BYTES, plan
+from pie_edge.sampling.dialects.planner import ROUND_BYTES
 from pie_edge.sampling.dialects.scalar import Memory
 
 Places = Callable[[str], Region]
 """Where the backend has put a value of the Program."""
 
 _ELEMENTS_AN_INVOCATION = 4
+
+
+@dataclass(frozen=True)
+class VulkanSite(algorithms.Site[Launch]):
+    counts: Region
+    memories: Mapping[Memory, Region]
+
+    def launch(
+        self,
+        name: str,
+        operands: tuple[plans.Place, ...],
+        results: tuple[plans.Place, ...],
+        rows: int,
+        constants: tuple[int | bool, ...],
+        push: tuple[int | float, ...],
+        columns: int = 1,
+    ) -> Launch:
+        bindings = (
+            Binding(self.counts),
+            *(Binding(self.memories[place.memory]) for place in operands),
+            *(Binding(self.memories[place.memory], Access.BOTH) for place in results),
+        )
+        prefix = self.first, self.slots, rows
+        grid = algorithms.grid_of(self.slots * rows, columns)
+        return Launch(Kernel(shader(f"nodes_{name}"), constants), bindings, grid, words(*prefix, *push))
 
 
 class Epilogue:
@@ -42,14 +65,9 @@ class Epilogue:
 
     def __init__(self, program: Program, facts: Facts, presets: bool = True, round_bytes: int = ROUND_BYTES) -> None:
         self._whole = program
-        self._takes = [op for op in program.ops if op.kind == PREFIX + TAKE_KEPT]
-        self._keeps = [op for op in program.ops if op.kind == PREFIX + KEEP_TOKEN]
-        self._given = {op.outputs[0]: op.inputs[0] for op in self._takes}
-        """Where each parameter that is taken lies: in the place of what was given for it."""
-        self._program = program = _without(program, self._takes, self._keeps)
         self._facts = facts
-        self._sampler = sampler(program) if presets else None
-        self._plan = _sampler_plan(program, self._sampler, round_bytes) if self._sampler else plan(program, round_bytes)
+        self._prepared = made = prepare(program, presets, round_bytes)
+        self._program, self._sampler, self._plan = made.program, made.sampler, made.plan
 
     @property
     def arena_bytes(self) -> int:
@@ -58,8 +76,7 @@ class Epilogue:
     def launches(self, place: Places, arena: Region) -> list[Launch]:
         """In order. ``place`` gives the states' regions, and those of inputs and outputs: each kind's within one buffer."""
         arena = arena.part(0, self.arena_bytes)
-        given = {value.name: self._given.get(value.name, value.name) for value in self._program.by_role(Role.INPUT)}
-        inputs = _Block([(name, place(where)) for name, where in given.items()])
+        inputs = _Block([(name, place(where)) for name, where in self._prepared.given.items()])
         outputs = _Block([(value.name, place(value.name)) for value in self._program.by_role(Role.OUTPUT)])
         memories = {
             Memory.LOGITS: place(self._program.by_role(Role.STATE)[0].name),
@@ -69,9 +86,9 @@ class Epilogue:
         }
         starts = {**inputs.starts, **outputs.starts, **self._plan.starts}
         modules = [self._module(number, step, starts) for number, step in enumerate(self._plan.steps)]
-        found = [self._taken(op, place) for op in self._takes]
+        found = [self._taken(op, place) for op in self._prepared.takes]
         for first in self._plan.rounds:
-            site = Site(self._facts, place("counts"), memories, starts, first, self._plan.slots)
+            site = VulkanSite(self._facts, starts, first, self._plan.slots, place("counts"), memories)
             if self._sampler:
                 found += self._sampler.launches(site)
             for step, module in zip(self._plan.steps, modules, strict=True):
@@ -81,7 +98,7 @@ class Epilogue:
                 else:
                     found += algorithms.launches(site, step)
         found += [self._packed(packing, arena, outputs) for packing in self._plan.packings]
-        return [*found, *(self._kept(op, place) for op in self._keeps)]
+        return [*found, *(self._kept(op, place) for op in self._prepared.keeps)]
 
     def _module(self, number: int, kernel: plans.Kernel | plans.Call, starts: Mapping[str, int]) -> Module | None:
         if isinstance(kernel, plans.Call):
@@ -94,7 +111,7 @@ class Epilogue:
             return 64
         return algorithms.lanes(self._facts, kernel.extent, sum(loop.extent for loop in kernel.loops))
 
-    def _fused(self, module: Module, kernel: plans.Kernel, site: Site) -> Launch:
+    def _fused(self, module: Module, kernel: plans.Kernel, site: VulkanSite) -> Launch:
         bindings = tuple(
             Binding(site.memories[memory], Access.BOTH if memory in WRITABLE else Access.READ) for memory in MEMORIES
         )
@@ -125,20 +142,6 @@ class Epilogue:
         push = words(packing.start, outputs.starts[packing.name], packing.entries)
         columns = min(-(-packing.entries // 2048), 1024)
         return Launch(Kernel(shader("nodes_pack_bytes"), (64,)), bindings, (columns, 1, 1), push)
-
-
-def _without(program: Program, takes: Sequence[Op], keeps: Sequence[Op]) -> Program:
-    """What the author wrote: without the engine's nodes, their slots and tokens, and with all parameters as inputs."""
-    theirs = {name for op in (*takes, *keeps) for name in op.inputs[1:]} | {op.inputs[0] for op in takes}
-    values = {name: value for name, value in program.values.items() if name not in theirs}
-    values |= {op.outputs[0]: replace(values[op.outputs[0]], role=Role.INPUT) for op in takes}
-    return replace(program, values=values, ops=tuple(op for op in program.ops if op not in takes and op not in keeps))
-
-
-def _sampler_plan(program: Program, made: Sampler, round_bytes: int) -> plans.Plan:
-    passes = program.values["out0"].shape[0]
-    slots = max(1, min(passes, round_bytes // (4 * made.words)))
-    return plans.Plan(passes, slots, (), (), slots * made.words, {"list": 0})
 
 
 class _Block:

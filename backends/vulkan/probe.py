@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pie_edge.backend import Finding
+from pie_edge.backends.shared.host import unique
 
 LIBRARIES = {
     "linux": ("libvulkan.so.1",),
@@ -171,12 +172,3 @@ def _subgroup(vulkan: Any, handle: int | None) -> int:
     properties = _DeviceProperties2(_PROPERTIES_2, ctypes.addressof(subgroup))
     vulkan.vkGetPhysicalDeviceProperties2(ctypes.c_void_p(handle), ctypes.byref(properties))
     return int(subgroup.size)
-
-
-def unique(names: Iterable[str]) -> list[str]:
-    """Names by which each can be asked for."""
-    found: list[str] = []
-    for name in names:
-        again = sum(other == name or other.startswith(f"{name} (") for other in found)
-        found.append(f"{name} ({again + 1})" if again else name)
-    return found

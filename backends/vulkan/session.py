@@ -61,6 +61,13 @@ class Session:
         """Device memory; where the host shares it, mapped."""
         return self.buffer(nbytes, Kind.SHARED if self.gpu.facts.unified else Kind.DEVICE, what)
 
+    def fill(self, region: Region, data: memoryview) -> None:
+        """Bytes into memory that nothing has used before: straight, where the host shares it."""
+        if region.buffer.mapped is not None:
+            region.buffer.mapped[region.offset : region.offset + len(data)] = data
+        else:
+            self.upload(region, data)
+
     def free(self, buffer: Buffer) -> None:
         """After the runs before it."""
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.vulkan.compiler import Compiler
-from pie_edge.backends.vulkan.loader import Loader
 from pie_edge.backends.vulkan.selftest import MadeWeight
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.tuning import Tuning

@@ -98,6 +98,7 @@ class LoadedModel:
         encodings = {name: encoding for name, (encoding, _) in sources.items()}
         one = Bucket(1, 1, 1, 1, recurrent=int(spec.recurrent))
         program = family.trace(spec, one, Cache(2, PAGE, backend.limits.kv_dtype, 1, 1, 2, TAIL), encodings)
+        await backend.expect(program.by_role(Role.WEIGHT), program)
         weights = {v.name: await backend.load(v, sources[v.name][1]) for v in program.by_role(Role.WEIGHT)}
         return cls(backend, spec, family, encodings, weights)
 

@@ -1,47 +1,29 @@
-"""Every family on the Vulkan backend, in exact mode: what ``transformers`` says, however the sequence is forwarded."""
+"""Every family on the Vulkan backend."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-from tests.backend.device import LoadedModel
-from tests.support import family_oracle
+from tests.backend.families_on_device import check_family, opened  # noqa: F401
+from tests.backend.models_on_device import Opening
 from tests.support.family_configs import CONFIGS
-from tests.support.oracle_run import part_pass, whole_pass
-
-TOLERANCE = 1e-4
 
 
 @pytest.fixture(scope="module")
-def opened() -> Iterator[tuple[asyncio.Runner, VulkanBackend]]:
-    chosen = Options(exact=True)
-    with asyncio.Runner() as runner:
-        backend = VulkanBackend(chosen, Live(chosen))
-        yield runner, backend
-        runner.run(backend.close())
+def open_backend() -> Opening:
+    def made(**options: Any) -> VulkanBackend:
+        chosen = Options(**options)
+        return VulkanBackend(chosen, Live(chosen))
+
+    return made
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_family_says_what_transformers_says(name: str, opened: Any, tmp_path: Path) -> None:
-    oracle, (runner, backend) = family_oracle.read(name), opened
-    tokens = oracle.tokens
-
-    async def logits() -> tuple[Any, Any]:
-        # The snapshot: its matrices lie fused and transposed where the family has them so.
-        model = await LoadedModel.from_file(backend, oracle.write(tmp_path, "safetensors"), oracle.context)
-        whole = await model.logits(whole_pass(tokens))
-        return whole, await model.logits(whole_pass(tokens[:-1]), part_pass(tokens, len(tokens) - 1))
-
-    whole, last = runner.run(logits())
-    np.testing.assert_allclose(whole, oracle.logits, rtol=0, atol=TOLERANCE)
-    np.testing.assert_allclose(last, oracle.logits[-1:], rtol=0, atol=TOLERANCE)
-    assert whole[len(oracle.prompt) - 1 :].argmax(axis=-1).tolist() == oracle.greedy
+def test_a_family_says_what_transformers_says(name: str, opened: Any, tmp_path: Path) -> None:  # noqa: F811
+    check_family(name, opened, tmp_path)

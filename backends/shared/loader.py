@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,9 +11,8 @@ from numpy.typing import NDArray
 from pie_edge.backend import WeightSource
 from pie_edge.backends.shared.placement import aligned
 from pie_edge.backends.shared.pools import Pools, buffer_sizes, expected_bytes, stands_alone
+from pie_edge.backends.shared.region import B, Region
 from pie_edge.backends.shared.weights import Matrix, Packing, Part, Vector, Weight, pack, packing, split_rows
-from pie_edge.backends.vulkan.memory import Buffer, Region
-from pie_edge.backends.vulkan.session import Session
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Value
 
@@ -22,15 +22,27 @@ _CHUNK = 1 << 21
 """Weights packed at once."""
 
 
-class Loader:
-    def __init__(self, session: Session, interleaved: int, max_binding: int) -> None:
+class Memory(Protocol[B]):
+    """Where weights go: a session of a device."""
+
+    def device_buffer(self, nbytes: int, what: str) -> B:
+        """Raises OutOfMemory."""
+
+    def free(self, buffer: B) -> None: ...
+
+    def fill(self, region: Region[B], data: memoryview) -> None:
+        """Bytes into memory that nothing has used before."""
+
+
+class Loader(Generic[B]):
+    def __init__(self, session: Memory[B], interleaved: int, max_binding: int) -> None:
         self._session = session
         self._interleaved = interleaved
         self._most = min(PART, max_binding // 256 * 256)
         self._pools = Pools(self._most)
-        self._pool: Buffer | None = None
+        self._pool: B | None = None
         """The current one; what is free of it is at its end."""
-        self._used: dict[Buffer, int] = {}
+        self._used: dict[B, int] = {}
         """Regions of each pool that are in use."""
 
     def expect(self, weights: Sequence[Value]) -> None:
@@ -60,7 +72,7 @@ class Loader:
         for region in [weight.region] if isinstance(weight, Vector) else [part.region for part in weight.parts]:
             self.free_region(region)
 
-    def free_region(self, region: Region) -> None:
+    def free_region(self, region: Region[B]) -> None:
         self._used[region.buffer] -= 1
         if not self._used[region.buffer]:
             del self._used[region.buffer]
@@ -68,7 +80,7 @@ class Loader:
             if self._pool is region.buffer:
                 self._forget()
 
-    def constant(self, data: bytes, what: str) -> Region:
+    def constant(self, data: bytes, what: str) -> Region[B]:
         region = self._room(len(data), what)
         self._write(region, np.frombuffer(data, np.uint8))
         return region
@@ -92,7 +104,7 @@ class Loader:
                 self._write(region.part(scales + packed.scale_bytes(at), len(scale_words)), scale_words)
         return Part(first, rows, region, scales)
 
-    def _room(self, nbytes: int, what: str) -> Region:
+    def _room(self, nbytes: int, what: str) -> Region[B]:
         """A region in the current pool, or in a new one. Whole vectors of 16 bytes."""
         size, whole = aligned(max(nbytes, 16)), -(-nbytes // 16) * 16
         made = self._pools.take(size)
@@ -106,17 +118,13 @@ class Loader:
         assert buffer is not None
         self._used[buffer] = self._used.get(buffer, 0) + 1
         if stands_alone(size):
-            return buffer.region(0, whole)
+            return Region(buffer, 0, whole)
         self._pool = buffer
-        return buffer.region(self._pools.end - size, whole)
+        return Region(buffer, self._pools.end - size, whole)
 
     def _forget(self) -> None:
         self._pool = None
         self._pools.close()
 
-    def _write(self, region: Region, data: NDArray[np.uint8]) -> None:
-        if region.buffer.mapped is not None:
-            # Shared memory, and nothing reads a weight before it is loaded.
-            region.buffer.mapped[region.offset : region.offset + len(data)] = memoryview(data)
-        else:
-            self._session.upload(region, memoryview(data))
+    def _write(self, region: Region[B], data: NDArray[np.uint8]) -> None:
+        self._session.fill(region, memoryview(data))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from pie_edge.backends.vulkan.epilogue_algorithms import Site, copies, lanes, mass_unit
-from pie_edge.backends.vulkan.launch import Launch
+from pie_edge.backends.shared.epilogue_algorithms import L, Site, copies, lanes, mass_unit
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Program
 from pie_edge.sampling.dialects.kernel import Place
@@ -35,7 +34,7 @@ class Sampler:
         self.words = 2 * self.extent
         """Of the arena, for a pass."""
 
-    def launches(self, site: Site) -> tuple[Launch, ...]:
+    def launches(self, site: Site[L]) -> tuple[L, ...]:
         by_name = {stage.name: stage for stage in self._preparing}
         masked = 0 if "mask" not in by_name else 1 if self._preparing[0].name == "mask" else 2
         stages = [_NARROWING[stage.name] for stage in self._narrowing]
@@ -62,7 +61,7 @@ class Sampler:
         return (site.launch("sample", _OPERANDS, _RESULTS, 1, constants, push),)
 
 
-def _argument(stage: Stage | None, site: Site) -> tuple[int, int | float]:
+def _argument(stage: Stage | None, site: Site[L]) -> tuple[int, int | float]:
     """Where a stage's argument begins in the inputs, or what it is for all passes."""
     if stage is None:
         return _NOWHERE, 0

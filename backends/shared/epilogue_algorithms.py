@@ -1,20 +1,17 @@
-"""Launches of the nodes that are algorithms of their own: one prebuilt kernel for each, a workgroup for a row."""
+"""Launches of the nodes that are algorithms of their own: one kernel by hand for each, a workgroup for a row."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any, Generic, Protocol, TypeVar
 
-from pie_edge.backends.vulkan.device import Facts
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
-from pie_edge.backends.vulkan.memory import Region
-from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.errors import Unsupported
 from pie_edge.program.node_types import Element
 from pie_edge.sampling.dialects.kernel import Call, Place
 from pie_edge.sampling.dialects.planner import TOP_K_SORTED
-from pie_edge.sampling.dialects.scalar import Memory
 from pie_edge.sampling.dialects.view import kind
 
 _MAX_GROUPS = 65535
@@ -28,13 +25,31 @@ _INDICES_A_LAUNCH = 16384
 """Of a scatter, whose invocations look at every index."""
 
 
+class Facts(Protocol):
+    """What of a device decides how many invocations share a row."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def software(self) -> bool: ...
+
+    @property
+    def shared_memory(self) -> int: ...
+
+    @property
+    def max_invocations(self) -> int: ...
+
+
+L = TypeVar("L")
+"""A launch, as the backend has them."""
+
+
 @dataclass(frozen=True)
-class Site:
+class Site(ABC, Generic[L]):
     """Where a round's launches read and write, and on what device."""
 
     facts: Facts
-    counts: Region
-    memories: Mapping[Memory, Region]
     starts: Mapping[str, int]
     """Words from the beginning of the memory that holds the value."""
     first: int
@@ -44,6 +59,7 @@ class Site:
     def start(self, place: Place) -> int:
         return self.starts[place.name] + (self.first * place.size if place.whole else 0)
 
+    @abstractmethod
     def launch(
         self,
         name: str,
@@ -53,16 +69,9 @@ class Site:
         constants: tuple[int | bool, ...],
         push: tuple[int | float, ...],
         columns: int = 1,
-    ) -> Launch:
-        """``rows`` are those of a pass, and ``push`` comes after the words that every kernel has."""
-        bindings = (
-            Binding(self.counts),
-            *(Binding(self.memories[place.memory]) for place in operands),
-            *(Binding(self.memories[place.memory], Access.BOTH) for place in results),
-        )
-        prefix = self.first, self.slots, rows
-        grid = grid_of(self.slots * rows, columns)
-        return Launch(Kernel(shader(f"nodes_{name}"), constants), bindings, grid, words(*prefix, *push))
+    ) -> L:
+        """``rows`` are those of a pass, and ``push`` comes after the words that every kernel has: the round's first pass, its
+        slots, and the rows."""
 
 
 def grid_of(rows: int, columns: int = 1) -> tuple[int, int, int]:
@@ -99,7 +108,7 @@ def mass_unit(extent: int) -> float:
     return 2.0 ** min(31 - (extent - 1).bit_length(), 20)
 
 
-def _threshold(site: Site, call: Call, name: str, *push: int | float) -> tuple[Launch, ...]:
+def _threshold(site: Site[L], call: Call, name: str, *push: int | float) -> tuple[L, ...]:
     x, argument = call.operands
     (result,) = call.results
     rows, extent = prod(call.shapes[0][:-1]), call.shapes[0][-1]
@@ -109,15 +118,15 @@ def _threshold(site: Site, call: Call, name: str, *push: int | float) -> tuple[L
     return (site.launch(name, call.operands, call.results, rows, constants, (extent, *starts, *push)),)
 
 
-def _kth_largest(site: Site, call: Call) -> tuple[Launch, ...]:
+def _kth_largest(site: Site[L], call: Call) -> tuple[L, ...]:
     return _threshold(site, call, "kth_largest", call.elements[1] is Element.I32)
 
 
-def _nucleus(site: Site, call: Call) -> tuple[Launch, ...]:
+def _nucleus(site: Site[L], call: Call) -> tuple[L, ...]:
     return _threshold(site, call, "nucleus", mass_unit(call.shapes[0][-1]))
 
 
-def _top_k(site: Site, call: Call) -> tuple[Launch, ...]:
+def _top_k(site: Site[L], call: Call) -> tuple[L, ...]:
     (x,), (values, places) = call.operands, call.results
     count = call.op.integer("k")
     if count > TOP_K_SORTED:
@@ -130,11 +139,11 @@ def _top_k(site: Site, call: Call) -> tuple[Launch, ...]:
     return (site.launch("top_k", call.operands, call.results, rows, constants, push),)
 
 
-def _sort(site: Site, call: Call) -> tuple[Launch, ...]:
+def _sort(site: Site[L], call: Call) -> tuple[L, ...]:
     return _sorted(site, call, bool(call.op.attribute("descending")), call.shapes[0][-1])
 
 
-def _sorted(site: Site, call: Call, falling: bool, kept: int) -> tuple[Launch, ...]:
+def _sorted(site: Site[L], call: Call, falling: bool, kept: int) -> tuple[L, ...]:
     """A launch for each digit. Indices go back and forth between two stretches of the scratch, and at last to the result."""
     (x,), (values, places) = call.operands, call.results
     rows, extent = prod(call.shapes[0][:-1]), call.shapes[0][-1]
@@ -164,7 +173,7 @@ def _digits(facts: Facts, extent: int) -> tuple[int, int]:
     return local, max(1, min(8, (words // local).bit_length() - 1))
 
 
-def _cumsum(site: Site, call: Call) -> tuple[Launch, ...]:
+def _cumsum(site: Site[L], call: Call) -> tuple[L, ...]:
     (x,), (result,) = call.operands, call.results
     shape, axis = call.shapes[0], call.op.integer("axis")
     extent, stride = shape[axis], prod(shape[len(shape) + axis + 1 :])
@@ -173,7 +182,7 @@ def _cumsum(site: Site, call: Call) -> tuple[Launch, ...]:
     return (site.launch("cumsum", call.operands, call.results, prod(shape) // extent, constants, push),)
 
 
-def _scatter(site: Site, call: Call) -> tuple[Launch, ...]:
+def _scatter(site: Site[L], call: Call) -> tuple[L, ...]:
     x, indices, updates = call.operands
     (result,) = call.results
     rows, extent, count = prod(call.shapes[0][:-1]), call.shapes[0][-1], call.shapes[1][-1]
@@ -188,7 +197,7 @@ def _scatter(site: Site, call: Call) -> tuple[Launch, ...]:
     return tuple(launches)
 
 
-def _pack_bits(site: Site, call: Call) -> tuple[Launch, ...]:
+def _pack_bits(site: Site[L], call: Call) -> tuple[L, ...]:
     (x,), (result,) = call.operands, call.results
     rows, extent = prod(call.shapes[0][:-1]), call.shapes[0][-1]
     push = extent, site.start(x), site.start(result)
@@ -196,7 +205,7 @@ def _pack_bits(site: Site, call: Call) -> tuple[Launch, ...]:
     return (site.launch("pack_bits", call.operands, call.results, rows, (64,), push, columns),)
 
 
-ALGORITHMS: Mapping[str, Callable[[Site, Call], tuple[Launch, ...]]] = {
+ALGORITHMS: Mapping[str, Callable[[Site[Any], Call], tuple[Any, ...]]] = {
     "kth_largest": _kth_largest,
     "nucleus": _nucleus,
     "top_k": _top_k,
@@ -207,5 +216,5 @@ ALGORITHMS: Mapping[str, Callable[[Site, Call], tuple[Launch, ...]]] = {
 }
 
 
-def launches(site: Site, call: Call) -> tuple[Launch, ...]:
+def launches(site: Site[L], call: Call) -> tuple[L, ...]:
     return ALGORITHMS[kind(call.op)](site, call)

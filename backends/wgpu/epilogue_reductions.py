@@ -1,0 +1,168 @@
+"""A kernel's reductions as WGSL: every lane brings its elements together, then the lanes do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from pie_edge.backends.wgpu.epilogue_text import FORMS, TYPES, as_word, constant, from_word
+from pie_edge.program.node_types import Element
+from pie_edge.sampling.dialects.kernel import Combine, Reduction
+from pie_edge.sampling.dialects.scalar import F32, I32, U32
+
+FEW = 32
+"""Lanes whose partial values come together at once."""
+COLUMNS = 16
+"""Those of more come together in two steps: each of this many lanes takes a column, then all take what those have."""
+SHARED_WORDS = 3072
+"""Of the 16 KiB of workgroup memory that WebGPU promises."""
+
+_NEVER: Mapping[tuple[str, Element], float] = {
+    ("max", F32): -inf,
+    ("max", I32): -(2**31),
+    ("max", U32): 0,
+    ("min", F32): inf,
+    ("min", I32): 2**31 - 1,
+    ("min", U32): 2**32 - 1,
+}
+"""What any element beats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A reduction's variables by name: its value so far; where that is asked for, its index; for a sum of floats, what it has
+    rounded away."""
+
+    reduction: Reduction
+    value: str
+    index: str = ""
+    loss: str = ""
+
+    @property
+    def element(self) -> Element:
+        return self.reduction.element
+
+    @property
+    def never(self) -> str:
+        combine = self.reduction.combine.value.removeprefix("arg")
+        return constant(self.element, _NEVER.get((combine, self.element), 0))
+
+    def better(self, value: str, old: str) -> str:
+        larger = self.reduction.combine in (Combine.MAX, Combine.ARGMAX)
+        return FORMS["gt" if larger else "lt", self.element].format(value, old)
+
+
+class Reducer:
+    """Reductions of one kernel, written by ``line``."""
+
+    def __init__(self, line: Callable[[str], None], lanes: int) -> None:
+        self._line = line
+        self._lanes = lanes
+        self._columns = 0
+
+    def declarations(self) -> Iterator[str]:
+        """Workgroup memory: each column has a word for every lane."""
+        for column in range(self._columns):
+            yield f"var<workgroup> shared_{column}: array<u32, {self._lanes}>;"
+
+    def begin(self, reduction: Reduction) -> Partial:
+        number = reduction.number
+        indexed = reduction.combine.of_index
+        summed = reduction.combine is Combine.SUM and reduction.element is F32
+        partial = Partial(reduction, f"r{number}", f"i{number}" if indexed else "", f"l{number}" if summed else "")
+        self._line(f"var {partial.value}: {TYPES[reduction.element]} = {partial.never};")
+        if indexed:
+            self._line(f"var {partial.index} = 0u;")
+        if summed:
+            self._line(f"var {partial.loss} = 0.0;")
+        return partial
+
+    def take(self, partial: Partial, value: str, index: str) -> None:
+        """Bring in one more element, whose index is larger than those before."""
+        kept = partial.value
+        if partial.loss:
+            self._sum(partial, value)
+        elif partial.reduction.combine is Combine.SUM:
+            self._line(f"{kept} += {value};")
+        elif partial.index:
+            self._line(f"if ({partial.better(value, kept)}) {{ {kept} = {value}; {partial.index} = {index}; }}")
+        else:
+            self._line(f"if ({partial.better(value, kept)}) {{ {kept} = {value}; }}")
+
+    def finish(self, partials: Sequence[Partial]) -> dict[int, str]:
+        """Bring the lanes' values together: every lane has the results, whose names come by reduction."""
+        for partial in partials:
+            if partial.loss:
+                # What a lane's sum has rounded away goes back into it, unless that is infinite or not a number.
+                total = partial.value
+                whole = f"(bitcast<u32>({total}) & 0x7F800000u) != 0x7F800000u"
+                self._line(f"if ({whole}) {{ {total} = exact({total} + {partial.loss}); }}")
+        found: dict[int, str] = {}
+        width = max(1, SHARED_WORDS // (2 * self._lanes))
+        for at in range(0, len(partials), width):
+            found |= self._combine(partials[at : at + width])
+        return found
+
+    def _sum(self, partial: Partial, value: str) -> None:
+        """A sum, and what it rounds away (Knuth's TwoSum): a lane may sum thousands of numbers."""
+        total, loss = partial.value, partial.loss
+        self._line("{")
+        self._line(f"    let next = exact({total} + {value});")
+        self._line(f"    let part = exact(next - {total});")
+        self._line(f"    let lost = exact(exact({total} - exact(next - part)) + exact({value} - part));")
+        self._line(f"    {total} = next;")
+        self._line(f"    {loss} = exact({loss} + lost);")
+        self._line("}")
+
+    # Lanes together.
+
+    def _combine(self, partials: Sequence[Partial]) -> dict[int, str]:
+        columns = self._lanes if self._lanes <= FEW else COLUMNS
+        self._line("workgroupBarrier();")
+        self._share(partials)
+        self._line("workgroupBarrier();")
+        if columns < self._lanes:
+            self._line(f"if (lane < {columns}u) {{")
+            self._gather(partials, f"lane + {columns}u", self._lanes, columns)
+            self._share(partials)
+            self._line("}")
+            self._line("workgroupBarrier();")
+        for partial in partials:
+            self._line(f"{partial.value} = {partial.never};")
+            if partial.index:
+                self._line(f"{partial.index} = 0u;")
+        self._gather(partials, "0u", columns, 1)
+        return {partial.reduction.number: partial.index or partial.value for partial in partials}
+
+    def _share(self, partials: Sequence[Partial]) -> None:
+        """Write this lane's values to shared memory."""
+        for number, partial in enumerate(partials):
+            self._line(f"{self._place(2 * number, 'lane')} = {as_word(partial.value, partial.element)};")
+            if partial.index:
+                self._line(f"{self._place(2 * number + 1, 'lane')} = {partial.index};")
+
+    def _gather(self, partials: Sequence[Partial], begin: str, end: int, step: int) -> None:
+        """Bring some lanes' values into this one's."""
+        self._line(f"for (var other = {begin}; other < {end}u; other += {step}u) {{")
+        for number, partial in enumerate(partials):
+            value, kept = f"o{partial.reduction.number}", partial.value
+            self._line(f"let {value} = {from_word(self._place(2 * number, 'other'), partial.element)};")
+            if partial.index:
+                self._take_lower(partial, value, self._place(2 * number + 1, "other"))
+            elif partial.loss:
+                self._line(f"{kept} = exact({kept} + {value});")
+            else:
+                self.take(partial, value, "other")
+        self._line("}")
+
+    def _take_lower(self, partial: Partial, value: str, index: str) -> None:
+        """Like ``take``, of elements in any order: of equal ones the lower index stays."""
+        kept, place = partial.value, partial.index
+        same = FORMS["eq", partial.element].format(value, kept)
+        better = f"{partial.better(value, kept)} || ({same} && {index} < {place})"
+        self._line(f"if ({better}) {{ {kept} = {value}; {place} = {index}; }}")
+
+    def _place(self, column: int, lane: str) -> str:
+        self._columns = max(self._columns, column + 1)
+        return f"shared_{column}[{lane}]"

@@ -1,0 +1,31 @@
+"""Every family on the wgpu backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.needs_wgpu")
+
+from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+from tests.backend.families_on_device import check_family, opened  # noqa: F401
+from tests.backend.models_on_device import Opening
+
+SOME = ("llama", "qwen2", "gemma3", "phi3-long", "olmo2", "gpt2", "lfm2-bias", "qwen3.5", "qwen3-moe", "gpt-oss-mxfp4")
+"""Each way in which families differ: the kernels are the same for the others, and each is compiled anew."""
+
+
+@pytest.fixture(scope="module")
+def open_backend() -> Opening:
+    def made(**options: Any) -> WgpuBackend:
+        chosen = Options(**options)
+        return WgpuBackend(chosen, Live(chosen))
+
+    return made
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_a_family_says_what_transformers_says(name: str, opened: Any, tmp_path: Path) -> None:  # noqa: F811
+    check_family(name, opened, tmp_path)
