@@ -59,7 +59,9 @@ class NullBackend:
         self._seconds = seconds
         self._end = 0.0
 
-    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+    def footprint(
+        self, states: Sequence[int], weights: Sequence[Value], largest: Program | None, memory: int = 0
+    ) -> int:
         return 0
 
     async def expect(self, weights: Sequence[Value], largest: Program) -> None: ...

@@ -59,7 +59,9 @@ class CpuBackend:
     def limits(self) -> Limits:
         return self._limits
 
-    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+    def footprint(
+        self, states: Sequence[int], weights: Sequence[Value], largest: Program | None, memory: int = 0
+    ) -> int:
         parts = [*states, *map(nbytes_of, weights)]
         if largest is not None:
             found = sizes(largest, self._crew.threads)

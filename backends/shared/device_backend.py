@@ -58,8 +58,11 @@ class Live(Protocol):
     def odd_bits(self) -> bool:
         """Whether codes of 5 and 6 bits stay so narrow."""
 
-    def footprint(self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int) -> int:
-        """Of these buffers, the weights, and so many Programs like the largest, beside what is in use."""
+    def footprint(
+        self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
+    ) -> int:
+        """Of these buffers, the weights, and ``count`` Programs like the largest, beside what is in use; as if there were so much
+        ``memory``, if it isn't 0."""
 
     def expect(self, weights: Sequence[Value], largest: Program) -> None: ...
 
@@ -173,8 +176,10 @@ class DeviceBackend(ABC, Generic[LiveT]):
             software=live.software,
         )
 
-    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
-        return self._live.footprint(states, weights, largest, PROGRAMS)
+    def footprint(
+        self, states: Sequence[int], weights: Sequence[Value], largest: Program | None, memory: int = 0
+    ) -> int:
+        return self._live.footprint(states, weights, largest, PROGRAMS, memory)
 
     async def expect(self, weights: Sequence[Value], largest: Program) -> None:
         self._expected = list(weights), largest

@@ -121,11 +121,13 @@ class Live:
     def odd_bits(self) -> bool:
         return self.tuning.odd_bits
 
-    def footprint(self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int) -> int:
+    def footprint(
+        self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
+    ) -> int:
         made = [*buffers, *self.loader.buffer_sizes(weights)]
         if largest is not None:
             made += [self.compiler.arena_bytes(largest), *self.compiler.own_bytes(largest) * count]
-        return self.session.settled() + sum(map(self.session.memory.rounded, made))
+        return self.session.settled(memory) + sum(map(self.session.memory.rounded, made))
 
     def expect(self, weights: Sequence[Value], largest: Program) -> None:
         self.loader.expect(weights)

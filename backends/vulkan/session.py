@@ -29,8 +29,7 @@ class Session:
         self.timeline = Timeline(gpu)
         self.pipelines = Pipelines(gpu, cache_dir)
         self.commands = CommandPool(gpu)
-        # A device with little memory gets a smaller one.
-        self._ring_bytes = min(STAGING, max(memory // 16, 1 << 20)) // 512 * 512
+        self._ring_bytes = _ring_bytes(memory)
         self._ring: Buffer | None = None
         self._ring_head = 0
         self._retired: deque[tuple[int, Callable[[], None]]] = deque()
@@ -96,12 +95,15 @@ class Session:
         if not self._closed:
             self._retired.append((self.timeline.submitted, destroy))
 
-    def settled(self) -> int:
-        """Bytes in use once what was given back is destroyed and the ring of uploads is there. Waits for the device."""
+    def settled(self, memory: int = 0) -> int:
+        """Bytes in use once what was given back is destroyed and the ring of uploads is there: the session's, or what it would be
+        with so much memory. Waits for the device."""
         with self.lock:
             self.timeline.drain()
             self.collect()
-            return self.memory.used + (self.memory.rounded(self._ring_bytes) if self._ring is None else 0)
+            there = 0 if self._ring is None else self.memory.rounded(self._ring_bytes)
+            ring = _ring_bytes(memory) if memory else self._ring_bytes
+            return self.memory.used - there + self.memory.rounded(ring)
 
     def collect(self) -> None:
         """Destroy what was retired and is no longer in use."""
@@ -195,3 +197,8 @@ class Session:
         self.retire(lambda: self.commands.free(handle))
         self.collect()
         return value
+
+
+def _ring_bytes(memory: int) -> int:
+    """A device with little memory gets a smaller ring."""
+    return min(STAGING, max(memory // 16, 1 << 20)) // 512 * 512

@@ -70,7 +70,9 @@ class Live:
     def odd_bits(self) -> bool:
         return self.tuning.odd_bits
 
-    def footprint(self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int) -> int:
+    def footprint(
+        self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
+    ) -> int:
         made = [*buffers, *self.loader.buffer_sizes(weights)]
         if largest is not None:
             made += [self.compiler.arena_bytes(largest), *self.compiler.own_bytes(largest) * count]

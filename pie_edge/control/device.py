@@ -100,7 +100,7 @@ class Device:
         encodings = {name: encoding for name, (encoding, _) in weights.items()}
         model = Model(spec, family, encodings, adapters)
         needs = await asyncio.to_thread(needs_of, model, backend, settings)
-        needs.check(name, backend, settings)
+        needs.check(name, model, backend, settings)
         program = model.trace(model.smallest, needs.cache)
         if adapters is not None:
             adapters.check_read(program)

@@ -20,6 +20,7 @@ from pie_edge.program.step import Bucket
 
 DEFAULT_KV_MEMORY = 512 << 20
 DEFAULT_STATE_MEMORY = 512 << 20
+_MIB = 1 << 20
 _OWN = 16 << 20
 """Bytes that a backend may keep for itself."""
 VALUE_WORDS = 1 << 14
@@ -27,6 +28,8 @@ VALUE_WORDS = 1 << 14
 SLOTS_OF_A_CONTEXT = 2
 _LONGEST_TAIL = 64
 """Of the tails of a Program that is only looked at: no convolution is wider."""
+_TRIES = 16
+"""For the least memory that is enough: each takes what the one before it was said to need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,30 +100,47 @@ class Needs:
         """Of a step's Programs, the one that needs the most."""
         return expand(model.trace(self.limit, self.cache), backend.limits.kinds)
 
-    def check(self, model: str, backend: Backend, settings: DeviceSettings) -> None:
-        """Raises OutOfMemory, saying what is needed and what there is."""
+    def check(self, name: str, model: Model, backend: Backend, settings: DeviceSettings) -> None:
+        """Raises OutOfMemory, saying what is needed and what there is, and how much ``memory`` would be enough if it is set."""
         if self.fits:
             return
         limits, work = backend.limits, self.states + self.working - self.slots
         recurrent = f"{_mib(self.slots)} for {self.cache.state_slots} slots of recurrent state, " if self.slots else ""
+        fewer = settings.kv_memory - self.pages > self.page
+        asked = f" (kv_memory asks for {_mib(settings.kv_memory)}: more than the device binds)" if fewer else ""
+        remedy = _more_room(settings, self.memory, least(model, backend, settings, self))
         raise OutOfMemory(
-            f"{model} needs {_mib(self.weights)} MiB for its weights, {recurrent}{_mib(self.pages)} for KV pages, "
+            f"{name} needs {_mib(self.weights)} MiB for its weights, {recurrent}{_mib(self.pages)} for KV pages{asked}, "
             f"{_mib(self.logits)} for logits and {_mib(work)} to work with; the {limits.backend} backend may use "
-            f"{_mib(self.memory)} MiB of {limits.device}. {_more_room(settings, self.memory)}"
+            f"{_mib(self.memory)} MiB of {limits.device}. {remedy}"
         )
 
 
-def needs_of(model: Model, backend: Backend, settings: DeviceSettings) -> Needs:
+def least(model: Model, backend: Backend, settings: DeviceSettings, found: Needs) -> int:
+    """Whole MiB that ``settings.memory`` has to be for a model that doesn't fit, by its own account; 0 if that isn't what is in
+    the way. Pools and staging take a part of what there is, so it is more than the total now."""
+    if not _capped(settings, found.memory):
+        return 0
+    own = settings.memory - backend.limits.memory
+    for _ in range(_TRIES):
+        memory = -(-(found.total + own) // _MIB)
+        found = needs_of(model, backend, settings, memory * _MIB - own)
+        if found.fits:
+            return memory
+    return 0
+
+
+def needs_of(model: Model, backend: Backend, settings: DeviceSettings, memory: int = 0) -> Needs:
     """How many pages, slots of recurrent state and logits rows there is room for beside the weights, and what all of it takes.
-    ``fits`` says whether it does. Raises ConfigError for a ``kv_memory`` that holds no page."""
-    plan = _Plan(model, backend, settings)
+    ``fits`` says whether it does. With ``memory``, as if the backend might have so much. Raises ConfigError for a ``kv_memory`` that holds no page."""
+    plan = _Plan(model, backend, settings, memory)
     page, row, binding = plan.one.page_bytes, 4 * model.spec.vocabulary, backend.limits.max_binding
     if settings.kv_memory and settings.kv_memory < page:
         raise ConfigError(
             f"kv_memory is {settings.kv_memory} bytes, and a page of {settings.page_size} tokens takes {page} with "
             f"{model.spec.architecture}'s {model.spec.layers} layers; raise it, or leave it at 0"
         )
-    free = backend.limits.memory - plan.counted(plan.cache(pages=1, rows=1, slots=min(plan.slots(0), 1))).total
+    free = plan.memory - plan.counted(plan.cache(pages=1, rows=1, slots=min(plan.slots(0), 1))).total
     # Fewer rows of logits where memory is short: steps read out less then, but what the user wants of pages is there.
     logits = min(settings.logits_memory, binding, max(free - settings.kv_memory, 0) // 4)
     logit_rows = max(min(logits // row, settings.sequences), 1)
@@ -137,7 +157,8 @@ def needs_of(model: Model, backend: Backend, settings: DeviceSettings) -> Needs:
 class _Plan:
     """What does not change while pools are sized."""
 
-    def __init__(self, model: Model, backend: Backend, settings: DeviceSettings) -> None:
+    def __init__(self, model: Model, backend: Backend, settings: DeviceSettings, memory: int) -> None:
+        self.memory = memory or backend.limits.memory
         self._model = model
         self._backend = backend
         self._settings = settings
@@ -192,7 +213,7 @@ class _Plan:
         }
         largest = expand(model.trace(limit, cache), self._backend.limits.kinds)
         total = self._footprint([*paged, *logits, *others], self._weights, largest)
-        memory, page = self._backend.limits.memory, sum(paged) // cache.pages
+        memory, page = self.memory, sum(paged) // cache.pages
         most = (memory - total + found["pages"]) // page
         return Needs(
             cache,
@@ -210,16 +231,17 @@ class _Plan:
     def _footprint(
         self, states: Sequence[int] = (), weights: Sequence[Value] = (), largest: Program | None = None
     ) -> int:
-        return self._backend.footprint(states, weights, largest)
+        return self._backend.footprint(states, weights, largest, self.memory)
 
 
-def _more_room(settings: DeviceSettings, memory: int) -> str:
+def _more_room(settings: DeviceSettings, memory: int, enough: int) -> str:
     """The remedies that can help: a setting that isn't in the way needs no changing."""
     remedies = [f"lower {name}" for name in ("kv_memory", "state_memory") if getattr(settings, name)]
     if _capped(settings, memory):
-        remedies.append("raise memory")
+        remedies.append(f"raise memory to {enough} MiB" if enough else "raise memory")
     settled = f"{' or '.join(remedies)} in the configuration, or " if remedies else ""
-    return f"{settled}take a smaller model, or a backend with more memory".capitalize()
+    told = f"{settled}take a smaller model, or a backend with more memory"
+    return told[0].upper() + told[1:]
 
 
 def _capped(settings: DeviceSettings, memory: int) -> bool:

@@ -592,8 +592,11 @@ def test_a_small_device_gets_fewer_pages_and_still_answers() -> None:
     ("settings", "remedy"),
     [
         ({"kv_memory": 1 << 20}, "Lower kv_memory in the configuration, or take a smaller model"),
-        ({"kv_memory": 0, "memory": 1024}, "Raise memory in the configuration, or take a smaller model"),
-        ({"kv_memory": 1 << 20, "memory": 1024}, "Lower kv_memory or raise memory in the configuration, or"),
+        ({"kv_memory": 0, "memory": 1024}, r"Raise memory to \d+ MiB in the configuration, or take a smaller model"),
+        (
+            {"kv_memory": 1 << 20, "memory": 1024},
+            r"Lower kv_memory or raise memory to \d+ MiB in the configuration, or",
+        ),
         ({"kv_memory": 0, "memory": 1 << 40}, "Take a smaller model, or a backend with more memory"),
         ({"kv_memory": 0}, "Take a smaller model, or a backend with more memory"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -211,5 +212,47 @@ def test_who_is_out_of_pages_is_told_which_setting_keeps_the_pool_so_small(
         with pytest.raises(OutOfPages, match=rf"drop a context, or {told}$"):
             engine.pool.take(engine.pool.total + 1, "long")
         await engine.close()
+
+    asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu", "vulkan"])
+@pytest.mark.parametrize("kv_memory", [0, 1 << 18])
+def test_memory_as_large_as_a_refusal_says_is_enough(name: str, kv_memory: int) -> None:
+    """Though the logits, the pool and what an upload goes through grow with what there is."""
+    big = replace(SETTINGS, kv_memory=kv_memory, logits_memory=64 << 20)
+    encodings: dict[str, Encoding] = {
+        weight.name: FOURS if len(weight.shape) == 2 else Dense(DType.F32) for weight in llama.weights(WIDE)
+    }
+
+    async def check(memory: int) -> None:
+        backend = await open_backend(name, memory)
+        try:
+            settings, model = replace(big, memory=memory), Model(WIDE, llama, encodings)
+            needs_of(model, backend, settings).check("wide", model, backend, settings)
+        finally:
+            await backend.close()
+
+    async def test() -> None:
+        with pytest.raises(OutOfMemory) as refused:
+            await check(24 << 20)
+        told = re.search(r"aise memory to (\d+) MiB in the configuration", str(refused.value))
+        assert told is not None, str(refused.value)
+        await check(int(told[1]) << 20)
+        with pytest.raises(OutOfMemory):
+            await check(int(told[1]) * 15 // 16 << 20)
+
+    asyncio.run(asyncio.wait_for(test(), 120))
+
+
+def test_a_pool_that_the_device_cannot_bind_is_told_beside_what_was_asked() -> None:
+    async def test() -> None:
+        backend = await open_backend("cpu", 1 << 30)
+        settings = replace(SETTINGS, kv_memory=100 << 30)
+        model = Model(SPEC, llama, {name: encoding for name, (encoding, _) in tiny_weights([]).items()})
+        told = r"for KV pages \(kv_memory asks for 102400\.0: more than the device binds\)"
+        with pytest.raises(OutOfMemory, match=told):
+            needs_of(model, backend, settings).check("tiny", model, backend, settings)
+        await backend.close()
 
     asyncio.run(asyncio.wait_for(test(), 60))

@@ -53,7 +53,9 @@ class ReferenceBackend:
             kv_dtype=DType.F32,
         )
 
-    def footprint(self, states: Sequence[int], weights: Sequence[Value], largest: Program | None) -> int:
+    def footprint(
+        self, states: Sequence[int], weights: Sequence[Value], largest: Program | None, memory: int = 0
+    ) -> int:
         return self.used + sum(states) + sum(4 * value.size for value in weights)
 
     async def expect(self, weights: Sequence[Value], largest: Program) -> None: ...
