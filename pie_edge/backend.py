@@ -87,7 +87,8 @@ class Backend(Protocol):
         self, states: Sequence[int], weights: Sequence[Value], largest: Program | None, memory: int = 0
     ) -> int:
         """Bytes that will be in use, with those that are now, once states of these sizes are allocated, these weights loaded in
-        this order after ``expect``, and some Programs compiled, of which ``largest`` needs the most. With ``memory``, as if ``limits`` had so much of it. Moves nothing."""
+        this order after ``expect``, and some Programs compiled, of which ``largest`` needs the most. With ``memory``, as if
+        ``limits`` had so much of it. Moves nothing."""
 
     async def expect(self, weights: Sequence[Value], largest: Program) -> None:
         """Make room for what is to come: these weights are loaded next, and no Program will have more temporaries than

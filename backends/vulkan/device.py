@@ -8,7 +8,7 @@ from typing import Any
 
 from pie_edge.backends.shared.host import unique
 from pie_edge.backends.vulkan.api import API_1_2, Handle, check, ffi, lib, make, version_text, vk
-from pie_edge.backends.vulkan.probe import narrow_subgroups
+from pie_edge.backends.vulkan.probe import narrow_subgroups, no_driver, no_use
 from pie_edge.errors import BackendUnavailable
 
 _CPU = 4
@@ -81,19 +81,21 @@ def open_gpu(name: str = "") -> Gpu:
     """Open the device of this name, or the first that will do. Raises BackendUnavailable with each device's fault."""
     instance = _instance()
     try:
-        refused = []
+        refused, software = [], False
         for physical, facts, reason in _look(instance):
             if name and facts.name != name:
                 continue
             if not reason:
                 return _open(instance, physical, facts)
             refused.append(f"{facts.name}: {reason}")
+            software |= facts.software
     except BaseException:
         lib.vkDestroyInstance(instance, ffi.NULL)
         raise
     lib.vkDestroyInstance(instance, ffi.NULL)
     why = "; ".join(refused) or f"no device is called {name!r}"
-    raise BackendUnavailable(f"backend vulkan can't use this machine's devices ({why}); update the GPU's driver")
+    remedy = no_use(software) if refused else "`pie-edge doctor` tells which there are" if name else no_driver()
+    raise BackendUnavailable(f"backend vulkan can't use this machine's devices ({why}); {remedy}")
 
 
 def survey() -> list[tuple[Facts, str]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -16,7 +17,11 @@ LIBRARIES = {
     "win32": ("vulkan-1.dll",),
     "darwin": ("libvulkan.1.dylib", "libMoltenVK.dylib"),
 }
-REMEDY = "install the Vulkan loader and your GPU's driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
+NO_LOADER = "install the Vulkan loader and your GPU's driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
+DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+"""With one of these the loader looks at the drivers named there, and at no others."""
+VECTOR_WIDTH = "LP_NATIVE_VECTOR_WIDTH"
+"""Bits of llvmpipe's vectors, 32 for each invocation of a subgroup; without it they are as wide as the processor's."""
 PACKAGE_REMEDY = "pip install 'pie-edge[vulkan]'"
 API_VERSION_1_1 = 1 << 22 | 1 << 12
 API_VERSION_1_2 = 1 << 22 | 2 << 12
@@ -85,10 +90,10 @@ class _DeviceProperties2(ctypes.Structure):
 def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
     vulkan = _loader(open_library)
     if vulkan is None:
-        return Finding((), "no Vulkan loader", REMEDY)
+        return Finding((), "no Vulkan loader", NO_LOADER)
     instance = ctypes.c_void_p()
     if status := vulkan.vkCreateInstance(ctypes.byref(_instance_info()), None, ctypes.byref(instance)):
-        return Finding((), f"the Vulkan loader finds no driver (vkCreateInstance returned {status})", REMEDY)
+        return Finding((), f"the Vulkan loader finds no driver (vkCreateInstance returned {status})", no_driver())
     try:
         devices = _devices(vulkan, instance)
     finally:
@@ -99,15 +104,30 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
 def _finding(devices: list[_Device], *, installed: bool) -> Finding:
     usable = [device for device in devices if not device.refusal]
     if not devices:
-        return Finding((), "no Vulkan driver has a device", REMEDY)
+        return Finding((), "no Vulkan driver has a device", no_driver())
     if not usable:
-        return Finding((), f"{devices[0].name} {devices[0].refusal}", "update the GPU's driver")
+        return Finding((), f"{devices[0].name} {devices[0].refusal}", no_use(devices[0].software))
     hardware = tuple(device.name for device in usable if not device.software)
     software = tuple(device.name for device in usable if device.software)
     if not installed:
         names = hardware or software
         return Finding((), f"{names[0]} is here but not the Python package vulkan", PACKAGE_REMEDY)
     return Finding(hardware or software, software=not hardware, spare=software if hardware else ())
+
+
+def no_driver(environment: Mapping[str, str] = os.environ) -> str:
+    """What helps where the loader finds no device."""
+    named = [f"{name} ({environment[name]} here)" for name in DRIVER_VARIABLES if environment.get(name)]
+    if not named:
+        return NO_LOADER
+    return f"unset {' and '.join(named)}, or name a driver that is installed there"
+
+
+def no_use(software: bool, environment: Mapping[str, str] = os.environ) -> str:
+    """What helps where the devices that there are can do too little."""
+    if software and (bits := environment.get(VECTOR_WIDTH)):
+        return f"unset {VECTOR_WIDTH} ({bits} here), or set it to {32 * LEAST_SUBGROUP} or more"
+    return "update the GPU's driver"
 
 
 def _loader(open_library: Callable[[str], Any]) -> Any:

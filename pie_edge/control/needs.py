@@ -132,7 +132,8 @@ def least(model: Model, backend: Backend, settings: DeviceSettings, found: Needs
 
 def needs_of(model: Model, backend: Backend, settings: DeviceSettings, memory: int = 0) -> Needs:
     """How many pages, slots of recurrent state and logits rows there is room for beside the weights, and what all of it takes.
-    ``fits`` says whether it does. With ``memory``, as if the backend might have so much. Raises ConfigError for a ``kv_memory`` that holds no page."""
+    ``fits`` says whether it does. With ``memory``, as if the backend might have so much. Raises ConfigError for a
+    ``kv_memory`` that holds no page."""
     plan = _Plan(model, backend, settings, memory)
     page, row, binding = plan.one.page_bytes, 4 * model.spec.vocabulary, backend.limits.max_binding
     if settings.kv_memory and settings.kv_memory < page:

@@ -35,7 +35,8 @@ def test_a_device_of_two_wide_subgroups_is_refused_by_name_before_anything_runs_
 from pie_edge import backend_choice
 from pie_edge.backends.vulkan.device import open_gpu
 from pie_edge.errors import BackendUnavailable
-print(backend_choice.probe("vulkan").reason)
+found = backend_choice.probe("vulkan")
+print(found.reason, found.remedy)
 print(*backend_choice.describe("vulkan"))
 try:
     open_gpu()
@@ -48,3 +49,5 @@ except BackendUnavailable as error:
     for told in (probed, described, opened):
         assert "llvmpipe" in told
         assert "has subgroups of 2, 4 are needed" in told
+    for told in (probed, opened):
+        assert told.endswith("unset LP_NATIVE_VECTOR_WIDTH (64 here), or set it to 128 or more")

@@ -14,7 +14,15 @@ from pie_edge.backend import Finding
 from pie_edge.backend_choice import BACKENDS, Choice, PassedOver, choose
 from pie_edge.backends.cuda.probe import probe as probe_cuda
 from pie_edge.backends.metal.probe import probe as probe_metal
-from pie_edge.backends.vulkan.probe import API_VERSION_1_1, API_VERSION_1_2, _Device, _finding, unique
+from pie_edge.backends.vulkan.probe import (
+    API_VERSION_1_1,
+    API_VERSION_1_2,
+    _Device,
+    _finding,
+    no_driver,
+    no_use,
+    unique,
+)
 from pie_edge.backends.vulkan.probe import probe as probe_vulkan
 from pie_edge.errors import BackendUnavailable
 
@@ -101,6 +109,15 @@ PAIRS = ("llvmpipe (64 bits)", API_VERSION_1_2, True, 2)
 )
 def test_vulkan_devices_are_told_apart_by_what_they_can_do(seen: list[tuple[Any, ...]], found: Finding) -> None:
     assert _finding([_Device(*device) for device in seen], installed=True) == found
+
+
+def test_a_variable_that_hides_the_drivers_or_narrows_their_vectors_is_what_the_remedy_names() -> None:
+    assert no_driver({}).startswith("install the Vulkan loader")
+    told = no_driver({"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": ""})
+    assert told == "unset VK_DRIVER_FILES (/nowhere.json here), or name a driver that is installed there"
+    narrow = {"LP_NATIVE_VECTOR_WIDTH": "64"}
+    assert no_use(True, narrow) == "unset LP_NATIVE_VECTOR_WIDTH (64 here), or set it to 128 or more"
+    assert no_use(False, narrow) == no_use(True, {}) == "update the GPU's driver"
 
 
 def test_equal_cards_get_names_of_their_own() -> None:
