@@ -101,7 +101,7 @@ def _unfit(backend: str, device: str) -> str:
     if not has_kernels(backend):
         return "no kernels in this version yet"
     found = probe(backend)
-    named = device and not device.isdecimal()
+    named = device and not _is_index(device)
     return found.reason or ("only a software device" if found.software and not named else "")
 
 
@@ -120,12 +120,16 @@ def _device(backend: str, found: Finding, wanted: str) -> str:
     if not wanted:
         return found.devices[0]
     devices = found.devices + found.spare
-    if wanted.isdecimal() and int(wanted) < len(devices):
+    if _is_index(wanted) and int(wanted) < len(devices):
         return devices[int(wanted)]
     for name in devices:
-        if wanted.casefold() in name.casefold() and not wanted.isdecimal():
+        if wanted.casefold() in name.casefold() and not _is_index(wanted):
             return name
     raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(devices)}")
+
+
+def _is_index(device: str) -> bool:
+    return device.isascii() and device.isdecimal()
 
 
 def _listed(devices: tuple[str, ...]) -> str:

@@ -130,7 +130,7 @@ def test_a_device_is_an_index_or_part_of_its_name(machine: Machine, wanted: str,
     assert choose("cuda", wanted).device == taken
 
 
-@pytest.mark.parametrize("wanted", ["2", "Arc", "-1"])
+@pytest.mark.parametrize("wanted", ["2", "Arc", "-1", "٠"])
 def test_a_device_that_is_not_there_is_refused_with_the_list(machine: Machine, wanted: str) -> None:
     machine(cuda=Finding(("RTX A", "RTX B")))
     with pytest.raises(BackendUnavailable, match=f"has no device '{wanted}'; it has 0: RTX A, 1: RTX B"):
