@@ -23,6 +23,7 @@ from pie_edge.backends.vulkan.tuning import AttentionVariant, LinearVariant, Tun
 from pie_edge.errors import BackendError, PieError
 from pie_edge.program.encodings import Affine, DType, Encoding
 
+DEFAULT = "default"
 MARGIN = 0.05
 """A variant has to be faster by this share to replace the default."""
 SHORT_SECONDS = 1.5
@@ -38,17 +39,26 @@ _SIXES, _BYTES = Affine(6, 16, DType.F32, 32), Affine(8, 16, DType.F32, 32)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was measured for one kernel: median seconds by variant, and the one that was taken."""
+    """What was measured for one kernel: median seconds by variant, those of the fastest and the default when they met again, and
+    the one that was taken. Variants are named by what they change; the default, whose name is ``default``, comes first."""
 
     kernel: str
     seconds: Mapping[str, float]
+    again: Mapping[str, float]
     taken: str
+    finished: bool
+    """Enough rounds were run to tell."""
 
     def __str__(self) -> str:
-        """The times of all variants, the default first, and which was taken."""
-        number = list(self.seconds).index(self.taken)
-        times = ", ".join(f"{1e6 * value:.0f}" for value in self.seconds.values())
-        return f"{self.kernel}: {times} µs; {'the default stays' if not number else f'variant {number} is taken'}"
+        decision = "the default stays" if self.taken == DEFAULT else f"{self.taken} is taken"
+        if not self.finished:
+            decision = f"too little time to tell, {decision}"
+        again = f"; again, {_times(self.again)}" if self.again else ""
+        return f"{self.kernel}: {_times(self.seconds)}{again}; {decision}"
+
+
+def _times(seconds: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {1e6 * value:.0f} µs" for name, value in seconds.items())
 
 
 def tune_device(device: str, cache_dir: Path, report: Callable[[str], None]) -> None:
@@ -173,14 +183,14 @@ class _Tuner:
         return taken
 
     def _winner(self, kernel: str, default: Tuning, trials: dict[Tuning, Trial]) -> Tuning:
-        rounds = self._rounds(trials)
-        seconds = {str(tuning): median(times) for tuning, times in rounds.items() if times}
+        rounds, again = self._rounds(trials), dict[Tuning, list[float]]()
         best = min(rounds, key=lambda tuning: _ratio(rounds[tuning], rounds[default]))
-        again = self._rounds({tuning: trials[tuning] for tuning in (default, best)}) if best != default else rounds
-        if not (_clearly_faster(rounds, best, default) and _clearly_faster(again, best, default)):
-            best = default
-        self._report(Choice(kernel, seconds, str(best)))
-        return best
+        if _clearly_faster(rounds, best, default):
+            again = self._rounds({tuning: trials[tuning] for tuning in (default, best)})
+        taken = best if again and _clearly_faster(again, best, default) else default
+        finished = all(len(one[default]) >= FEWEST for one in (rounds, again) if one)
+        self._report(Choice(kernel, _medians(rounds), _medians(again), _name(taken, default), finished))
+        return taken
 
     def _rounds(self, trials: Mapping[Tuning, Trial]) -> dict[Tuning, list[float]]:
         """Seconds of each round's runs, each beginning with another variant; fewer rounds if the time is over."""
@@ -196,6 +206,28 @@ class _Tuner:
 
     def _trial(self, chain: Chain, tuning: Tuning) -> Trial:
         return Trial(self._session, chain, tuning)
+
+
+def _medians(rounds: Mapping[Tuning, Sequence[float]]) -> dict[str, float]:
+    """By the variants' names; the first is the default."""
+    default = next(iter(rounds), None)
+    return {_name(tuning, default): median(times) for tuning, times in rounds.items() if times and default}
+
+
+def _name(tuning: Tuning, default: Tuning) -> str:
+    """What it changes of the default: ``groups 8, splits 1``."""
+    usual = dict(_values("", asdict(default)))
+    changed = [(path, value) for path, value in _values("", asdict(tuning)) if usual.get(path) != value]
+    return ", ".join(f"{path.rpartition('.')[2]} {value}" for path, value in changed) or DEFAULT
+
+
+def _values(path: str, of: Any) -> Iterator[tuple[str, Any]]:
+    """All numbers of a document by their paths."""
+    if not isinstance(of, dict | list | tuple):
+        yield path, of
+        return
+    for name, value in of.items() if isinstance(of, dict) else enumerate(of):
+        yield from _values(f"{path}.{name}", value)
 
 
 def _ratio(times: Sequence[float], others: Sequence[float]) -> float:

@@ -302,6 +302,10 @@ def test_tuning_takes_what_is_clearly_faster_and_nothing_else_however_much_measu
         assert tune.tune(session, default, report=told.append) == (fast if gain else default)
         assert told[0].kernel == "linear, 1 tokens"
         assert ("the default stays" in str(told[0])) == (not gain)
+        if gain:
+            again, decision = str(told[0]).split("; ")[1:]
+            assert re.fullmatch(r"again, default \d+ µs, groups 8 \d+ µs", again)
+            assert decision == "groups 8 is taken"
     session.close()
 
 
@@ -309,7 +313,9 @@ def test_a_short_tuning_ends_in_time_with_something_usable() -> None:
     gpu = open_gpu()
     session = Session(gpu, 1 << 28, None)
     default = default_tuning(gpu.facts)
-    assert tune.tune(session, default, seconds=0.0) == default
+    told: list[tune.Choice] = []
+    assert tune.tune(session, default, seconds=0.0, report=told.append) == default
+    assert {str(choice).partition("; ")[2] for choice in told} == {"too little time to tell, the default stays"}
     session.close()
 
 
