@@ -7,14 +7,18 @@ import {createInterface} from "node:readline";
 
 const CONTEXT = 4096, BATCH = 512, SEQUENCES = 16;
 const [path, threads, kind, clockOrPrompt] = process.argv.slice(2);
+const prompt = ["cpu", "wall"].includes(clockOrPrompt) ? undefined : clockOrPrompt;
 const GREEDY = {temperature: 0, yieldEogTokens: true};
 
 let library;
 try {
     library = await import("node-llama-cpp");
 } catch (error) {
-    tell({missing: `${error.message}; npm install --prefix benchmarks --no-save --ignore-scripts node-llama-cpp`, memory: 0});
-    process.exit(0);
+    const missing = `${error.message}; npm install --prefix benchmarks --no-save --ignore-scripts node-llama-cpp`;
+    if (prompt === undefined) tell({missing, memory: 0});
+    // Nothing on the output then: a line there would be timed as the first token.
+    else process.stderr.write(missing + "\n");
+    process.exit(prompt === undefined ? 0 : 1);
 }
 const {getLlama, LlamaLogLevel} = library;
 const llama = await getLlama({
@@ -61,8 +65,8 @@ const WORKLOADS = {
     }
 };
 
-if (clockOrPrompt !== undefined && clockOrPrompt !== "cpu" && clockOrPrompt !== "wall") {
-    for await (const token of sequences[0].evaluate(model.tokenize(clockOrPrompt), GREEDY)) {
+if (prompt !== undefined) {
+    for await (const token of sequences[0].evaluate(model.tokenize(prompt), GREEDY)) {
         process.stdout.write(model.detokenize([token]) || ".");
         break;
     }

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -238,3 +240,10 @@ def test_a_start_that_fails_or_says_nothing_is_an_error() -> None:
         startup.start([sys.executable, "-c", ""])
     found = startup.start([sys.executable, "-c", "print('token', flush=True)"])
     assert 0 < found.first <= found.end
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node isn't installed")
+def test_a_peer_that_is_not_installed_has_no_start_to_be_timed(tmp_path: Path) -> None:
+    script = shutil.copy(Path(startup.__file__).with_name("sides") / "llama_cpp.mjs", tmp_path)
+    with pytest.raises(ChildProcessError, match="node-llama-cpp"):
+        startup.start(["node", script, "model.gguf", "1", "vulkan", startup.PROMPT])
