@@ -19,7 +19,7 @@
     │   ├── InvalidHandle     an id the inferlet doesn't own, or a value out of range
     │   ├── OutOfPages        the KV pool is exhausted
     │   ├── ContextOverflow   more tokens than the context or the model holds
-    │   ├── Irreversible      tokens that recurrent state can no longer take back
+    │   ├── Irreversible      tokens that can no longer be taken back
     │   └── EpilogueError     an epilogue that doesn't type-check
     ├── HttpError             a request of an inferlet's got no answer
     │   └── HttpDenied        this inferlet isn't allowed to ask there

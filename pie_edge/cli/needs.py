@@ -62,7 +62,7 @@ def _facts(checkpoint: Checkpoint, backend: Backend, settings: Settings) -> dict
         "kv_bytes_per_token": {
             "f16": spec.kv_bytes_per_token(DType.F16),
             "f32": spec.kv_bytes_per_token(DType.F32),
-            "kept_as": str(limits.kv_dtype),
+            "kept_as": str(found.cache.dtype),
         },
         "state_bytes_per_context": SLOTS_OF_A_CONTEXT * found.slot,
         "state_contexts": found.contexts,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pie_edge.control.gone import Gone, part_after
 from pie_edge.control.pages import UNMAPPED, PagePool, WorkingSet
 from pie_edge.control.queue import Work
-from pie_edge.errors import ContextOverflow
+from pie_edge.errors import Irreversible
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Behind:
     window: int
 
     def check(self, who: str, context: WorkingSet, start: int, positions: Sequence[int]) -> None:
-        """Raises ContextOverflow for a pass at place ``start`` of which some row would see a key that was released."""
+        """Raises Irreversible for a pass at place ``start`` of which some row would see a key that was released."""
         if not context.gone:
             return
         least = min(positions) - self.window
@@ -34,7 +34,7 @@ class Behind:
             # Of what lies before the pass the last key is the first that a row comes to see.
             last = min(start, one.end) - 1
             if last >= one.first and last + one.moved > least:
-                raise ContextOverflow(
+                raise Irreversible(
                     f"{who} goes back to position {min(positions)} of a context whose keys up to position {last + one.moved} "
                     f"were released: every layer sees {self.window} tokens, and those were behind all windows. Go back by no "
                     f"more than {self.pool.page_size} tokens, or fork the context before it goes on"

@@ -16,6 +16,7 @@ from pie_edge.control.needs import Needs, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.queue import HostTensor
 from pie_edge.control.store import Store
+from pie_edge.errors import Unsupported
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Family, Spec
 from pie_edge.program import observe
@@ -190,7 +191,14 @@ class Device:
         return found
 
     async def _compile(self, program: Program) -> Executable:
-        return await self._backend.compile(expand(program, self._backend.limits.kinds), self._buffers)
+        try:
+            return await self._backend.compile(expand(program, self._backend.limits.kinds), self._buffers)
+        except Unsupported as error:
+            backend = self._backend.limits.backend
+            raise Unsupported(
+                f"the {self._model.spec.architecture} model can't be run on {backend}: {error}. Use another --backend, or a model "
+                "of other shapes"
+            ) from None
 
     async def _epilogue(self, group: Group) -> Executable:
         pool = Pool(self.cache.token_slots, group.kept, group.taken)

@@ -344,5 +344,13 @@ class Engine:
 
     @property
     def reversible(self) -> int | None:
-        """How many tokens can always be taken back from a context; None where all can: the model has no recurrent state."""
-        return None if self.slots is None else self.slots.reversible
+        """How many tokens can always be taken back from a context; None where all can: the model has no recurrent state, and some
+        layer sees everything."""
+        if self.slots is not None:
+            return self.slots.reversible
+        return self.pool.page_size if self.behind.window else None
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether contexts have state beside keys and values."""
+        return self.slots is not None

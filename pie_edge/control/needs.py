@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pie_edge.backend import Backend
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.recurrence import LEAST_SLOTS, REVERSIBLE
-from pie_edge.errors import ConfigError, OutOfMemory
+from pie_edge.errors import ConfigError, OutOfMemory, Unsupported
 from pie_edge.model.spec import Cache
+from pie_edge.program.encodings import DType
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.states import States, states_of
@@ -20,6 +21,8 @@ from pie_edge.program.step import Bucket
 
 DEFAULT_KV_MEMORY = 512 << 20
 DEFAULT_STATE_MEMORY = 512 << 20
+VECTOR = 16
+"""Bytes that stay together in a page of keys."""
 _MIB = 1 << 20
 _OWN = 16 << 20
 """Bytes that a backend may keep for itself."""
@@ -155,11 +158,27 @@ def needs_of(model: Model, backend: Backend, settings: DeviceSettings, memory: i
     return plan.counted(plan.cache(pages, logit_rows, slots), bound)
 
 
+def kv_dtype(model: Model, backend: Backend) -> DType:
+    """What keys and values are kept in: what the backend prefers, or float32 for heads that aren't made of whole vectors of that.
+
+    Raises Unsupported for those that aren't made of vectors of float32 either.
+    """
+    width, wanted = model.spec.head_dim, backend.limits.kv_dtype
+    for dtype in (wanted, DType.F32):
+        if width % (VECTOR // dtype.nbytes) == 0:
+            return dtype
+    raise Unsupported(
+        f"the {model.spec.architecture} model has heads of {width} values, and this version keeps keys and values of multiples "
+        f"of {VECTOR // DType.F32.nbytes}; run another model"
+    )
+
+
 class _Plan:
     """What does not change while pools are sized."""
 
     def __init__(self, model: Model, backend: Backend, settings: DeviceSettings, memory: int) -> None:
         self.memory = memory or backend.limits.memory
+        self._dtype = kv_dtype(model, backend)
         self._model = model
         self._backend = backend
         self._settings = settings
@@ -177,7 +196,7 @@ class _Plan:
         return Cache(
             pages,
             settings.page_size,
-            self._backend.limits.kv_dtype,
+            self._dtype,
             rows,
             token_slots=settings.sequences + VALUE_WORDS,
             state_slots=slots,

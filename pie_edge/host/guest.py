@@ -61,7 +61,7 @@ class Turns(Protocol):
 class Model:
     """What all guests of a host share. ``turns`` is None where the model has no chat template, ``template`` is its text;
     ``attention_layers`` is how many layers the device can observe; ``adapters`` are named; ``reversible`` is how many tokens can
-    always be taken back from a context with recurrent state, None where there is none."""
+    always be taken back from a context, None where all can."""
 
     facts: ModelFacts
     tokenizer: Tokenizer
@@ -70,10 +70,7 @@ class Model:
     attention_layers: int = 0
     adapters: tuple[str, ...] = ()
     reversible: int | None = None
-
-    @property
-    def recurrent(self) -> bool:
-        return self.reversible is not None
+    recurrent: bool = False
 
     @property
     def traits(self) -> tuple[str, ...]:

@@ -120,7 +120,16 @@ class Host:
         return cls(
             sandbox,
             engine,
-            Model(facts, tokenizer, turns, template, engine.observable_layers, engine.adapters, engine.reversible),
+            Model(
+                facts,
+                tokenizer,
+                turns,
+                template,
+                engine.observable_layers,
+                engine.adapters,
+                engine.reversible,
+                engine.recurrent,
+            ),
             limits or Limits(),
             max_instances,
             top_k,

@@ -37,6 +37,8 @@ class ExpertSpec(Spec):
 def counts(facts: Facts, key: str) -> dict[str, int]:
     """The fields that ``ExpertSpec`` adds; ``key`` is config.json's for the number of experts. Raises BadCheckpoint."""
     gguf = facts.container == GGUF
+    # Later versions of transformers write one name for all families.
+    key = "num_local_experts" if "num_local_experts" in facts.metadata else key
     experts = facts.integer("expert_count" if gguf else key)
     chosen = facts.integer("expert_used_count" if gguf else "num_experts_per_tok")
     if not 0 < chosen <= experts <= MOST:

@@ -62,7 +62,7 @@ def read(facts: Facts) -> Gpt2Spec:
         head_dim=hidden // max(heads, 1),
         mlp=facts.integer("feed_forward_length" if gguf else "n_inner", 4 * hidden),
         eps=facts.number("attention.layer_norm_epsilon" if gguf else "layer_norm_epsilon", 1e-5),
-        tied=("output.weight" if gguf else "lm_head.weight") not in facts.tensors,
+        tied=layers.is_tied(facts, "output.weight" if gguf else "lm_head.weight"),
         prefix=prefix,
     )
 

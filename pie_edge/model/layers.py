@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pie_edge.errors import BadCheckpoint
 from pie_edge.model import adapters
 from pie_edge.model.check import check_counts
-from pie_edge.model.spec import GGUF, Facts, Recording, Spec, WeightSpec
+from pie_edge.model.spec import GGUF, Facts, Recording, Spec, WeightSpec, brief
 from pie_edge.program import trace as ops
 from pie_edge.program.ops import Program, Value
 
@@ -59,7 +60,7 @@ def dimensions(facts: Facts, *, head_dim: int = 0, prefix: str = "model.") -> di
         "head_dim": facts.integer("attention.key_length" if gguf else "head_dim", usual),
         "mlp": facts.integer("feed_forward_length" if gguf else "intermediate_size"),
         "eps": facts.number("attention.layer_norm_rms_epsilon") if gguf else facts.number("rms_norm_eps", 1e-6),
-        "tied": ("output.weight" if gguf else head_name(prefix)) not in facts.tensors,
+        "tied": is_tied(facts, "output.weight" if gguf else head_name(prefix)),
     }
     check_counts(facts, found)
     return found
@@ -83,13 +84,32 @@ def windows(facts: Facts, layers: int, window: int, usual: Callable[[int], bool]
     """Each layer's window, 0 for one that sees the whole context: by the ``layer_types`` that newer configurations list,
     or else where ``usual(layer)`` holds."""
     kinds = facts.metadata.get("layer_types")
-    if not isinstance(kinds, list):
+    if kinds is None:
         return tuple(window if usual(layer) else 0 for layer in range(layers))
+    kinds = listed_kinds(facts, kinds)
     if len(kinds) != layers or set(kinds) - {"full_attention", "sliding_attention"}:
-        raise facts.refuse(
-            f"a layer_types of {len(kinds)} entries, {sorted(set(map(str, kinds)))}, for {layers} layers"
-        )
+        raise facts.refuse(f"a layer_types of {len(kinds)} entries, {sorted(set(kinds))}, for {layers} layers")
     return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+
+
+def listed_kinds(facts: Facts, kinds: Any) -> list[str]:
+    """A ``layer_types`` that is there. Raises BadCheckpoint."""
+    if not isinstance(kinds, list) or not all(isinstance(kind, str) for kind in kinds):
+        raise BadCheckpoint(
+            f"{facts.path}: layer_types should be a list of names, is {brief(kinds)}; fetch the file again"
+        )
+    return kinds
+
+
+def is_tied(facts: Facts, head: str) -> bool:
+    """Whether the embedding is the head too: where the file has no ``head``. Raises BadCheckpoint if it should be there."""
+    if head in facts.tensors:
+        return False
+    if facts.container != GGUF and facts.metadata.get("tie_word_embeddings") is False:
+        raise BadCheckpoint(
+            f"{facts.path}: tensor {head} is missing, and the model is not tied (tie_word_embeddings); fetch the file again"
+        )
+    return True
 
 
 def attention_shapes(spec: Spec) -> dict[str, tuple[int, ...]]:

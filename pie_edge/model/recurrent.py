@@ -117,8 +117,9 @@ def attending(facts: Facts, count: int, other: str, usual: Callable[[int], bool]
     Raises Unsupported for other kinds, and where no layer attends.
     """
     kinds = facts.metadata.get("layer_types")
-    if not isinstance(kinds, list):
+    if kinds is None:
         kinds = ["full_attention" if usual(layer) else other for layer in range(count)]
+    kinds = layers.listed_kinds(facts, kinds)
     if len(kinds) != count or set(kinds) - {"full_attention", other} or "full_attention" not in kinds:
         found = sorted(set(map(str, kinds)))
         raise facts.refuse(f"a layer_types of {len(kinds)} entries, {found}, for {count} layers")
@@ -145,8 +146,14 @@ def delta_facts(facts: Facts, count: int, rope: Rope) -> dict[str, Any]:
         "rope": rope,
         "shifted": gguf or turned,
         "decoder": prefix,
-        "ignored": (f"blk.{count}.",) if gguf else ("mtp.", "model.mtp.", "model.visual.", "vision_tower."),
+        "ignored": _ahead(facts, count) if gguf else ("mtp.", "model.mtp.", "model.visual.", "vision_tower."),
     }
+
+
+def _ahead(facts: Facts, count: int) -> tuple[str, ...]:
+    """Layers behind the model's own that a GGUF says predict further tokens."""
+    stated = min(facts.integer("nextn_predict_layers", 0), len(facts.tensors))
+    return tuple(f"blk.{count + n}." for n in range(stated))
 
 
 def _usual(facts: Facts, count: int) -> Callable[[int], bool]:

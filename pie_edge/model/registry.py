@@ -86,16 +86,24 @@ def facts(checkpoint: CheckpointLike, context: int = 0) -> Facts:
     )
 
 
+def _check_layers(facts: Facts) -> None:
+    """Before anything is listed by layer: a count from a damaged file may be in the billions."""
+    nested = facts.metadata.get("text_config")
+    for held in (facts.metadata, nested if isinstance(nested, Mapping) else {}):
+        for key in (f"{facts.architecture}.block_count", "num_hidden_layers", "n_layer"):
+            stated = held.get(key)
+            if isinstance(stated, int) and stated > len(facts.tensors):
+                raise BadCheckpoint(
+                    f"{facts.path}: the metadata says {stated} layers, and the file has {len(facts.tensors)} tensors; "
+                    "fetch the file again"
+                )
+
+
 def read(facts: Facts) -> Spec:
     """The checked Spec of a checkpoint: every weight is there in the right shape."""
     chosen = family(facts)
+    _check_layers(facts)
     spec = cast(Spec, chosen.read(facts))
-    if spec.layers > len(facts.tensors):
-        # Before anything is listed by layer: a count from a damaged file may be in the billions.
-        raise BadCheckpoint(
-            f"{facts.path}: the metadata says {spec.layers} layers, and the file has {len(facts.tensors)} tensors; "
-            "fetch the file again"
-        )
     check(facts, spec, chosen.weights(spec))
     if facts.wanted > spec.context:
         raise Unsupported(

@@ -179,7 +179,8 @@ def _yarn(
     low, high = max(low, 0), min(high, rope.rotary - 1)
     span = (high - low) or 0.001
     divided = [min(max((i - low) / span, 0.0), 1.0) for i in range(rope.rotary // 2)]
-    return tuple(1.0 / (part / factor + 1.0 - part) for part in divided)
+    # In this order: of a huge factor nothing may be left but what isn't divided.
+    return tuple(1.0 / (part / factor + (1.0 - part)) for part in divided)
 
 
 def _longrope_from_config(given: Facts, plain: Rope, original: int, context: int) -> tuple[Rope, int]:
@@ -213,11 +214,13 @@ def _from_gguf(facts: Facts, plain: Rope, context: int, whole: bool) -> tuple[Ro
     if _LONG in facts.tensors or _SHORT in facts.tensors:
         long, reach = _reach(facts, original, context)
         return replace(plain, tensor=_LONG if long else _SHORT, magnitude=magnitude), reach
-    if kind == "yarn" and _positive(facts, "rope.scaling.factor", factor) > 1:
+    if kind in ("linear", "yarn"):
+        factor = _positive(facts, "rope.scaling.factor", facts.number("rope.scaling.factor"))
+    if kind == "yarn" and factor > 1:
         ends = _ends(facts, "rope.scaling.yarn_beta_fast", "rope.scaling.yarn_beta_slow")
         factors, grown = _yarn(plain, factor, ends, original, whole=whole), magnitude * (0.1 * math.log(factor) + 1.0)
         return replace(plain, factors=factors, magnitude=grown), _stretched(context, original, factor)
     if kind not in ("none", "linear", "yarn"):
         raise facts.refuse(f"rope scaling {kind!r}")
-    scale = 1.0 / factor if kind == "linear" and factor > 0 else 1.0
+    scale = 1.0 / factor if kind == "linear" else 1.0
     return replace(plain, scale=scale, tensor=_FREQUENCIES if _FREQUENCIES in facts.tensors else ""), context

@@ -117,6 +117,18 @@ class Family(Protocol):
     def trace(self, spec: Any, bucket: Bucket, cache: Cache, encodings: Mapping[str, Encoding]) -> Program: ...
 
 
+def is_number(value: Any) -> bool:
+    """Whether it is a finite one that a float can be."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -(2**1023) < value < 2**1023
+
+
+def brief(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or -(2**64) < value < 2**64 else f"{value:#x}"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
 @dataclass(frozen=True)
 class Facts:
     """A checkpoint's metadata with typed access: ``get`` names the file and the key when one is missing or odd."""
@@ -132,16 +144,18 @@ class Facts:
 
     def integer(self, key: str, default: int | None = None) -> int:
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
             raise BadCheckpoint(
-                f"{self.path}: {self._key(key)} should be a whole number, is {value!r}; fetch the file again"
+                f"{self.path}: {self._key(key)} should be a whole number, is {brief(value)}; fetch the file again"
             )
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self._get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise BadCheckpoint(f"{self.path}: {self._key(key)} should be a number, is {value!r}; fetch the file again")
+        if not is_number(value):
+            raise BadCheckpoint(
+                f"{self.path}: {self._key(key)} should be a number, is {brief(value)}; fetch the file again"
+            )
         return float(value)
 
     def text(self, key: str, default: str) -> str:
@@ -151,14 +165,16 @@ class Facts:
         """A list of ``count`` numbers."""
         value = self._get(key, None)
         found = list(value) if isinstance(value, Sequence) and not isinstance(value, str) else []
-        if len(found) != count or any(isinstance(n, bool) or not isinstance(n, int | float) for n in found):
+        if len(found) != count or not all(map(is_number, found)):
             raise BadCheckpoint(f"{self.path}: {self._key(key)} should be {count} numbers; fetch the file again")
         return tuple(map(float, found))
 
     def within(self, key: str) -> Facts:
         """The facts of a nested object (``rope_parameters`` of a config.json); empty where there is none."""
         nested = self.metadata.get(key)
-        return replace(self, metadata=nested if isinstance(nested, Mapping) else {})
+        if nested is not None and not isinstance(nested, Mapping):
+            raise BadCheckpoint(f"{self.path}: {key} should be an object, is {brief(nested)}; fetch the file again")
+        return replace(self, metadata=nested or {})
 
     def refuse(self, what: str) -> Unsupported:
         return Unsupported(

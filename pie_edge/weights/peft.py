@@ -133,9 +133,14 @@ def _by_pattern(config: Mapping[str, Any], key: str, module: str) -> Any:
 
 def _number(folder: Path, config: Mapping[str, Any], key: str, own: Any) -> float:
     value = config.get(key) if own is None else own
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadCheckpoint(f"{folder}: {key} of the adapter is {value!r}; a number is required")
+    # Compared as it is: a whole number of hundreds of digits can't be made a float to be looked at.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -(2**1023) < value < 2**1023:
+        raise BadCheckpoint(f"{folder}: {key} of the adapter is {_brief(value)}; a number is required")
     return float(value)
+
+
+def _brief(value: Any) -> str:
+    return f"{value:#x}"[:40] if isinstance(value, int) and not isinstance(value, bool) else repr(value)[:40]
 
 
 def _floats(tensor: Tensor) -> Floats:

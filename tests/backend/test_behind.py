@@ -13,7 +13,7 @@ from pie_edge.control.engine import Engine
 from pie_edge.control.gone import Gone, part_of, without
 from pie_edge.control.queue import ForwardCall
 from pie_edge.control.space import Space
-from pie_edge.errors import ContextOverflow
+from pie_edge.errors import Irreversible
 from pie_edge.model import gemma2, mistral, registry
 from tests.backend.test_engine import PAGE_BYTES, run
 from tests.support.remembering_backend import RememberingBackend, answer
@@ -123,7 +123,7 @@ def test_going_back_by_a_page_is_always_right_and_further_is_refused_by_name() -
                 assert await ask(space, context, end - MARGIN, end) == right(end)
                 reached = end
             with pytest.raises(
-                ContextOverflow,
+                Irreversible,
                 match=r"back goes back to position 100 of a context whose keys up to position 99 were released: "
                 r"every layer sees 20 tokens.*no more than 8 tokens, or fork",
             ):
@@ -153,7 +153,7 @@ def test_a_fork_keeps_what_it_holds_and_both_go_on() -> None:
             late = space.fork(context)
             assert await ask(space, late, 138, 141) == right(141)
             for one in (late, context):
-                with pytest.raises(ContextOverflow, match="were released"):
+                with pytest.raises(Irreversible, match="were released"):
                     space.submit(call(one, 60, 61))
             engine.shared.clear()
 
@@ -203,7 +203,7 @@ def test_a_snapshot_goes_on_where_it_was_saved_and_knows_what_is_gone() -> None:
             engine.load_context(space, again, content)
             assert await ask(space, again, 125, 131) == right(131)
             assert await ask(space, again, 131, 190) == right(190)
-            with pytest.raises(ContextOverflow, match="were released"):
+            with pytest.raises(Irreversible, match="were released"):
                 space.submit(call(again, 60, 61))
 
     run(test)

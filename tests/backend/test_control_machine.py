@@ -22,7 +22,7 @@ from pie_edge.control.engine import Engine
 from pie_edge.control.pages import UNMAPPED
 from pie_edge.control.queue import ForwardCall, OutputOf, Work
 from pie_edge.control.space import Space
-from pie_edge.errors import ContextOverflow, DeviceLost, InferletCancelled, OutOfPages
+from pie_edge.errors import DeviceLost, InferletCancelled, Irreversible, OutOfPages
 from tests.support.remembering_backend import RememberingBackend, answer
 from tests.support.tiny import ARGMAX, PAGE, SPEC, open_tiny
 
@@ -297,7 +297,7 @@ class Programs(RuleBasedStateMachine):
         """Nothing is refused, unless it goes back by more than a page, to where keys are missed."""
         try:
             return context.space.submit(call)
-        except ContextOverflow as error:
+        except Irreversible as error:
             refused = str(error)
         assert self.window
         assert "were released" in refused

@@ -159,6 +159,13 @@ def test_drafting_layers_of_a_gguf_are_left_out(tmp_path: Path) -> None:
     assert load(path).spec.layers == 4
 
 
+def test_a_layer_that_a_gguf_doesn_t_count_is_not_passed_over(tmp_path: Path) -> None:
+    config = hybrid_configs.CONFIGS["qwen3.5"]
+    path = write_gguf(tmp_path / "m.gguf", config, make_weights(config), block_count=config["num_hidden_layers"] - 1)
+    with pytest.raises(Unsupported, match="has no place in the qwen3_5 family"):
+        load(path)
+
+
 def test_layers_that_attend_may_be_listed(tmp_path: Path) -> None:
     weights, oracle = make_weights(QWEN), family_oracle.read("qwen3.5")
     marks = {"full_attention_interval": None, "attention.recurrent_layers": [True, True, False, True]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -129,13 +130,71 @@ def test_a_tensor_that_no_op_reads_is_refused(tmp_path: Path) -> None:
         ("rope.freq_base", -1.0, "rope base = -1.0"),
         ("rope.freq_base", float("nan"), "is not a number"),
         ("attention.layer_norm_rms_epsilon", -1.0, "eps = -1.0"),
-        ("attention.layer_norm_rms_epsilon", float("inf"), "eps = inf"),
+        ("attention.layer_norm_rms_epsilon", float("inf"), "epsilon should be a number, is inf"),
     ],
 )
 def test_numbers_that_no_model_has_are_refused_at_once(tmp_path: Path, key: str, value: Any, says: str) -> None:
     path = write_gguf(tmp_path / "m.gguf", LLAMA_CONFIG, make_weights(LLAMA_CONFIG), **{key: value})
     with pytest.raises(BadCheckpoint, match=says):
         load(path)
+
+
+@pytest.mark.parametrize("name", ["gemma2", "gemma3", "gpt-oss", "lfm2", "qwen3.5", "qwen3-next", "gpt2"])
+def test_a_count_of_billions_of_layers_is_refused_before_anything_is_listed(name: str, tmp_path: Path) -> None:
+    config, weights = CONFIGS[name], make_weights(CONFIGS[name])
+    path = write_gguf(tmp_path / "m.gguf", config, weights, block_count=2**32 - 1)
+    with pytest.raises(BadCheckpoint, match="4294967295 layers, and the file has"):
+        load(path)
+    count = "n_layer" if name == "gpt2" else "num_hidden_layers"
+    snapshot = write_snapshot(tmp_path / "snapshot", config, weights)
+    told = {key: value for key, value in config.items() if key not in ("layer_types", "no_rope_layers")}
+    (snapshot / "config.json").write_text(json.dumps(told | {count: 2**60}), encoding="utf-8")
+    with pytest.raises(BadCheckpoint, match="1152921504606846976 layers, and the file has"):
+        load(snapshot)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_a_head_that_should_be_there_is_missed(name: str, tmp_path: Path) -> None:
+    config, weights = CONFIGS[name] | {"tie_word_embeddings": False}, make_weights(CONFIGS[name])
+    weights.pop("lm_head.weight", None)
+    with pytest.raises(BadCheckpoint, match=r"tensor lm_head\.weight is missing, and the model is not tied"):
+        load(write_snapshot(tmp_path, config, weights))
+
+
+def test_the_number_of_experts_has_two_names(tmp_path: Path) -> None:
+    config = dict(CONFIGS["qwen3-moe"])
+    config["num_local_experts"] = config.pop("num_experts")
+    model = load(write_snapshot(tmp_path, config, make_weights(CONFIGS["qwen3-moe"])))
+    assert model.spec.experts == config["num_local_experts"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("what", ["linear", [2], 2, True])
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters", "layer_types"])
+def test_facts_of_the_wrong_type_are_not_passed_over(key: str, what: Any, tmp_path: Path) -> None:
+    name = "gemma2" if key == "layer_types" else "llama"
+    with pytest.raises(BadCheckpoint, match=f"{key} should be"):
+        load(write_snapshot(tmp_path, CONFIGS[name] | {key: what}, make_weights(CONFIGS[name])))
+
+
+@pytest.mark.parametrize("key", ["rms_norm_eps", "rope_theta", "head_dim", "hidden_size", "max_position_embeddings"])
+def test_a_number_of_hundreds_of_digits_is_refused_in_a_few(key: str, tmp_path: Path) -> None:
+    with pytest.raises(BadCheckpoint, match=f"{key} should be a") as caught:
+        load(write_snapshot(tmp_path, LLAMA_CONFIG | {key: 10**400}, make_weights(LLAMA_CONFIG)))
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize(("kind", "factor"), [("yarn", None), ("linear", None), ("linear", 0.0), ("linear", -1.0)])
+def test_a_scaling_without_a_factor_is_refused(kind: str, factor: float | None, tmp_path: Path) -> None:
+    told = {"rope.scaling.type": kind, "rope.scaling.factor": factor}
+    path = write_gguf(tmp_path / "m.gguf", LLAMA_CONFIG, make_weights(LLAMA_CONFIG), **told)
+    with pytest.raises(BadCheckpoint, match=r"rope\.scaling\.factor"):
+        load(path)
+
+
+def test_a_huge_factor_divides_by_all_it_can(tmp_path: Path) -> None:
+    scaling = CONFIGS["llama-yarn"]["rope_scaling"] | {"factor": 2.0**63}
+    config = CONFIGS["llama-yarn"] | {"rope_scaling": scaling}
+    load(write_snapshot(tmp_path, config, make_weights(config)))
 
 
 def test_an_activation_that_the_family_does_not_compute_is_refused(tmp_path: Path) -> None:
@@ -173,9 +232,15 @@ ROPES = [
     ({"partial_rotary_factor": 0.7}, "turn 11 of 16 values"),
     ({"partial_rotary_factor": 1.5}, "turn 24 of 16 values"),
     ({"partial_rotary_factor": 1e300}, "turn 65537 of 16 values"),
-    ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor = nan"),
-    ({"rope_scaling": CONFIGS["llama-yarn"]["rope_scaling"] | {"factor": float("inf")}}, "rope factor = inf"),
-    ({"rope_scaling": CONFIGS["llama-yarn"]["rope_scaling"] | {"attention_factor": float("nan")}}, "magnitude = nan"),
+    ({"partial_rotary_factor": float("nan")}, "partial_rotary_factor should be a number, is nan"),
+    (
+        {"rope_scaling": CONFIGS["llama-yarn"]["rope_scaling"] | {"factor": float("inf")}},
+        "factor should be a number, is inf",
+    ),
+    (
+        {"rope_scaling": CONFIGS["llama-yarn"]["rope_scaling"] | {"attention_factor": float("nan")}},
+        "attention_factor should be a",
+    ),
 ]
 
 

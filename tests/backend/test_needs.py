@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from pie_edge.control.engine import Engine, ModelFacts
-from pie_edge.control.needs import Needs, needs_of
+from pie_edge.control.needs import Needs, kv_dtype, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.queue import ForwardCall
-from pie_edge.errors import ConfigError, OutOfMemory, OutOfPages
+from pie_edge.errors import ConfigError, OutOfMemory, OutOfPages, Unsupported
 from pie_edge.model import llama
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from tests.backend.cases import random_weight
@@ -256,3 +257,20 @@ def test_a_pool_that_the_device_cannot_bind_is_told_beside_what_was_asked() -> N
         await backend.close()
 
     asyncio.run(asyncio.wait_for(test(), 60))
+
+
+@pytest.mark.parametrize(
+    ("width", "prefers", "kept"),
+    [(64, DType.F16, DType.F16), (100, DType.F16, DType.F32), (12, DType.F16, DType.F32), (20, DType.F32, DType.F32)],
+)
+def test_keys_are_kept_in_what_their_heads_are_whole_vectors_of(width: int, prefers: DType, kept: DType) -> None:
+    backend: Any = SimpleNamespace(limits=SimpleNamespace(kv_dtype=prefers))
+    assert kv_dtype(Model(replace(SPEC, head_dim=width), llama, {}), backend) is kept
+
+
+def test_heads_of_no_whole_vectors_are_refused() -> None:
+    backend: Any = SimpleNamespace(limits=SimpleNamespace(kv_dtype=DType.F32))
+    with pytest.raises(
+        Unsupported, match="heads of 18 values, and this version keeps keys and values of multiples of 4"
+    ):
+        kv_dtype(Model(replace(SPEC, head_dim=18), llama, {}), backend)

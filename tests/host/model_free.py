@@ -201,6 +201,7 @@ class Engine:
         self.observable_layers = 0
         self.adapters = ()
         self.reversible = None
+        self.recurrent = False
         self.free = self.lowest = self.pages = pages
         self.failure: PieError | None = None
         self.delay: float | None = 0.0

@@ -78,6 +78,7 @@ class NativeHost:
             attention_layers=engine.observable_layers,
             adapters=engine.adapters,
             reversible=engine.reversible,
+            recurrent=engine.recurrent,
         )
         self.said: list[str] = []
         source: Any = SimpleNamespace()

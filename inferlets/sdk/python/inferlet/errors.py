@@ -15,7 +15,7 @@ PieError
 │   ├── InvalidHandle     a working set that is gone, or a value out of range
 │   ├── OutOfPages        the KV pool is exhausted
 │   ├── ContextOverflow   more tokens than the working set or the model holds
-│   ├── Irreversible      tokens that recurrent state can no longer take back
+│   ├── Irreversible      tokens that can no longer be taken back
 │   └── EpilogueError     an epilogue that doesn't type-check
 ├── HttpError             a request got no answer
 │   └── HttpDenied        this inferlet isn't allowed to ask there

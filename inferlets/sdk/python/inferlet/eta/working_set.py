@@ -47,7 +47,7 @@ class WorkingSet:
 
     def geometry(self, start: int, end: int) -> Geometry:
         """Where the tokens of a pass go; those that were there, and all after them, are forgotten. Raises ContextOverflow where
-        there is no room. With recurrent state a pass that takes back more than ``model.reversible_tokens()`` may fail:
+        there is no room. A pass that takes back more than ``model.reversible_tokens()`` may fail:
         Irreversible."""
         if 0 <= start == end:
             raise InvalidHandle(
