@@ -196,8 +196,8 @@ class Device:
         except Unsupported as error:
             backend = self._backend.limits.backend
             raise Unsupported(
-                f"the {self._model.spec.architecture} model can't be run on {backend}: {error}. Use another --backend, or a model "
-                "of other shapes"
+                f"the {self._model.spec.architecture} model can't be run on {backend}: {error}. Use another --backend, or "
+                "a model of other shapes"
             ) from None
 
     async def _epilogue(self, group: Group) -> Executable:
