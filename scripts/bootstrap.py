@@ -136,7 +136,8 @@ def usable_backends(root: Path) -> list[str]:
         "cuda": lambda: _loads("nvcuda.dll" if os.name == "nt" else "libcuda.so.1"),
         "metal": lambda: sys.platform == "darwin" and platform.machine() == "arm64",
         "vulkan": lambda: _loads("vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"),
-        "wgpu": lambda: True,
+        # Where Vulkan is usual its own backend takes the card, and importing one more costs half a second at each start.
+        "wgpu": lambda: sys.platform in ("darwin", "win32"),
     }
     return [name for name, here in drivers.items() if (root / "backends" / name / "backend.py").exists() and here()]
 
