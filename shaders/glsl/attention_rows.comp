@@ -124,10 +124,11 @@ void attend(uint sequence, uint row, uint last_row, uint head) {
         }
     }
     if (row + gl_LocalInvocationID.x > last_row) return;
-    [[unroll]] for (uint h = 0u; h < TOGETHER; h++) {
-        float share = share_of(references[h], totals[h], SINKS, SINKS ? sinks[head + h] : 0.0);
-        [[unroll]] for (uint i = h * FOURS; i < (h + 1u) * FOURS; i++) y[at + i] = sums[i] * share;
-    }
+    float shares[TOGETHER];
+    [[unroll]] for (uint h = 0u; h < TOGETHER; h++)
+        shares[h] = share_of(references[h], totals[h], SINKS, SINKS ? sinks[head + h] : 0.0);
+    // One loop with constant ends: drivers don't unroll one that begins at another's counter, and then all sums lie in memory.
+    [[unroll]] for (uint i = 0u; i < TOGETHER * FOURS; i++) y[at + i] = sums[i] * shares[i / FOURS];
 }
 
 void main() {
