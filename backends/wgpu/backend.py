@@ -31,13 +31,8 @@ class Options:
     device: str = ""
     memory: int = 0
     exact: bool = False
-    cache_dir: Path | None = None
     tuning: Tuning | None = None
     max_binding: int = 0
-    self_test: bool = False
-    """Run every kernel once, unless they passed here before."""
-    tune: bool = False
-    """Measure the variants of the hot kernels, briefly, unless that was done here before."""
 
 
 class Live:
@@ -128,13 +123,12 @@ async def open_wgpu(
     memory: int = 0,
     exact: bool = False,
     cache_dir: Path | None = None,
-    tune: bool = True,
 ) -> WgpuBackend:
-    """Open a device by its name. ``threads`` is the driver's own affair. Pipelines, variants and the self-test's result are
-    kept in ``cache_dir``; ``tune`` lets a first load measure variants. Raises BackendUnavailable."""
+    """Open a device by its name. ``threads`` is the driver's own affair, and nothing is kept in ``cache_dir``: WebGPU gives no
+    compiled pipelines away. Raises BackendUnavailable."""
     if memory < 0:
         raise UsageError(f"the wgpu backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune)
+    options = Options(device, memory=memory, exact=exact)
     return WgpuBackend(options, await in_thread(Live, options))
 
 
