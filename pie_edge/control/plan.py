@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Cache, Family, Spec
@@ -41,6 +41,7 @@ class Model:
     family: Family
     encodings: Mapping[str, Encoding]
     adapters: Adapters | None = None
+    _traced: dict[tuple[Bucket, Cache], Program] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def smallest(self) -> Bucket:
@@ -48,7 +49,11 @@ class Model:
         return Bucket(1, 1, 1, 1, recurrent=int(self.spec.recurrent), adapters=int(self.adapters is not None))
 
     def trace(self, bucket: Bucket, cache: Cache) -> Program:
-        return self.family.trace(self.spec, bucket, cache, self.encodings)
+        """Once each: sizing the pools, loading and the first step look at the same Programs."""
+        found = self._traced.get((bucket, cache))
+        if found is None:
+            found = self._traced[bucket, cache] = self.family.trace(self.spec, bucket, cache, self.encodings)
+        return found
 
     def window(self, cache: Cache) -> int:
         """Tokens that the furthest-looking layer sees; 0 where one sees all."""
