@@ -7,23 +7,22 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pie_edge.backend import WeightSource, in_thread
+from pie_edge.backend import in_thread
 from pie_edge.backends.shared.device_backend import DeviceBackend
 from pie_edge.backends.shared.loader import Loader
-from pie_edge.backends.shared.weights import Weight
+from pie_edge.backends.shared.open_device import OpenDevice
 from pie_edge.backends.vulkan import selftest, tune
 from pie_edge.backends.vulkan.compiler import Compiler
 from pie_edge.backends.vulkan.device import Facts, open_gpu
 from pie_edge.backends.vulkan.download import Download
-from pie_edge.backends.vulkan.executable import Recorded
 from pie_edge.backends.vulkan.lower import KINDS
-from pie_edge.backends.vulkan.memory import Region
+from pie_edge.backends.vulkan.memory import Buffer, Region
 from pie_edge.backends.vulkan.remembered import Passed
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.tuning import Tuning, default_tuning
 from pie_edge.backends.vulkan.waiting import Waiter
 from pie_edge.errors import DeviceLost, UsageError
-from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.ops import Role
 
 __all__ = ["Options", "VulkanBackend", "open_vulkan"]
 
@@ -46,21 +45,20 @@ class Options:
     """Told of what is done at a first opening alone, and takes seconds."""
 
 
-class Live:
+class Live(OpenDevice):
     """What an open device consists of; it dies when the device is lost."""
 
     def __init__(self, options: Options) -> None:
-        self.closed = False
         gpu = open_gpu(options.device)
         if options.max_binding:
             gpu = replace(gpu, facts=replace(gpu.facts, max_binding=min(options.max_binding, gpu.facts.max_binding)))
         facts = gpu.facts
         memory = min(options.memory or facts.memory, facts.memory)
         self.facts: Facts = facts
-        self.session = Session(gpu, memory, options.cache_dir)
+        self.session: Session = Session(gpu, memory, options.cache_dir)
         self.tuning: Tuning = options.tuning or self._tuned(options)
-        self.loader = Loader(self.session, self.tuning.interleaved, facts.max_binding)
-        self.compiler = Compiler(self.session, self.loader, self.tuning, facts.max_binding)
+        self.loader: Loader[Buffer] = Loader(self.session, self.tuning.interleaved, facts.max_binding)
+        self.compiler: Compiler = Compiler(self.session, self.loader, self.tuning, facts.max_binding)
         self.waiter = Waiter(self.session.timeline)
         self._passed = Passed(gpu.facts, self.tuning, options.exact, options.cache_dir)
         if options.self_test and not self._passed.before():
@@ -102,44 +100,13 @@ class Live:
         return outputs
 
     @property
-    def name(self) -> str:
-        return self.facts.name
-
-    @property
-    def software(self) -> bool:
-        return self.facts.software
-
-    @property
-    def memory_limit(self) -> int:
-        return self.session.memory.limit
-
-    @property
     def max_binding(self) -> int:
         return self.facts.max_binding
-
-    @property
-    def odd_bits(self) -> bool:
-        return self.tuning.odd_bits
-
-    def footprint(
-        self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
-    ) -> int:
-        made = [*buffers, *self.loader.buffer_sizes(weights)]
-        if largest is not None:
-            made += [self.compiler.arena_bytes(largest), *self.compiler.own_bytes(largest) * count]
-        return self.session.settled(memory) + sum(map(self.session.memory.rounded, made))
-
-    def expect(self, weights: Sequence[Value], largest: Program) -> None:
-        self.loader.expect(weights)
-        self.compiler.reserve(largest)
 
     def zeroed(self, nbytes: int, role: Role) -> Region:
         region = self.session.device_buffer(nbytes, f"a {role}").region(0, -(-nbytes // 16) * 16)
         self.session.clear(region)
         return region
-
-    def free(self, region: Region) -> None:
-        self.session.free(region.buffer)
 
     def upload(self, region: Region, data: memoryview) -> None:
         self.session.upload(region, data)
@@ -147,25 +114,8 @@ class Live:
     def download(self, regions: Sequence[Region]) -> Download:
         return Download(self.session, regions)
 
-    def load(self, value: Value, source: WeightSource) -> Weight:
-        return self.loader.load(value, source)
-
-    def unload(self, weight: Weight) -> None:
-        self.loader.free(weight)
-
-    def compile(self, program: Program, states: Mapping[str, Region], weights: Mapping[str, Weight]) -> Recorded:
-        return self.compiler.compile(program, states, weights)
-
-    def reached(self) -> int:
-        return self.session.timeline.reached()
-
     async def wait(self, value: int) -> None:
         await self.waiter.wait(value)
-
-    def drain(self) -> None:
-        """Wait until nothing runs any more, for whatever reason."""
-        with suppress(DeviceLost):
-            self.session.timeline.drain()
 
     def close(self) -> None:
         self.closed = True

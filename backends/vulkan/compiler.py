@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 from pie_edge.backends.shared.fuse import fuse
-from pie_edge.backends.shared.inputs import Counts, Inputs
+from pie_edge.backends.shared.inputs import Inputs
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.placement import aligned, block, place_block, within
+from pie_edge.backends.shared.plans import FixedPlan, ModelPlan
 from pie_edge.backends.shared.scratch import scratch_bytes
-from pie_edge.backends.shared.shapes import StepShape, likely_counts, page_size, step_shape
+from pie_edge.backends.shared.shapes import StepShape
 from pie_edge.backends.shared.weights import Weight, together
 from pie_edge.backends.vulkan.epilogue import Epilogue
 from pie_edge.backends.vulkan.executable import GRID_BYTES, MOST_GRIDS, Recorded, Wiring
@@ -47,10 +47,10 @@ class Compiler:
         place = dict(states) | place_block(program, Role.INPUT, inputs.block, inbox)
         if outbox is not None:
             place |= place_block(program, Role.OUTPUT, outputs, outbox)
-        plan: _Plan = (
+        plan: FixedPlan[Launch] | ModelPlan[Launch] = (
             self._epilogue(program, place)
             if any(op.kind.startswith(PREFIX) for op in program.ops)
-            else _ModelPlan(self._model(program, place, weights))
+            else self._by_shape(self._model(program, place, weights))
         )
         wiring = Wiring(inputs, inbox, produced, outbox, plan.shape_of, plan.launches)
         recorded = Recorded(self._session, wiring, program.name)
@@ -82,9 +82,13 @@ class Compiler:
         for region in self._constants.values():
             self._loader.free_region(region)
 
-    def _epilogue(self, program: Program, place: Mapping[str, Region]) -> _FixedPlan:
+    def _epilogue(self, program: Program, place: Mapping[str, Region]) -> FixedPlan[Launch]:
         made = Epilogue(program, self._session.gpu.facts)
-        return _FixedPlan(made.launches(place.__getitem__, self._arena(made.arena_bytes)))
+        return FixedPlan(made.launches(place.__getitem__, self._arena(made.arena_bytes)))
+
+    def _by_shape(self, lowering: Lowering) -> ModelPlan[Launch]:
+        tuning = lowering.tuning
+        return ModelPlan(lowering.program, tuning.tokens, tuning.split, lambda shape: lower(lowering.shaped(shape)))
 
     def _model(self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight]) -> Lowering:
         fused = fuse(program, lambda names: together([weights[name] for name in names], self._max_binding))
@@ -118,40 +122,3 @@ class Compiler:
         if data not in self._constants:
             self._constants[data] = self._loader.constant(data, "a table of frequencies")
         return self._constants[data]
-
-
-@dataclass(frozen=True)
-class _FixedPlan:
-    """The same launches for every step."""
-
-    fixed: Sequence[Launch]
-
-    def shape_of(self, counts: Counts) -> Hashable:
-        return None
-
-    def launches(self, shape: Hashable) -> Sequence[Launch]:
-        return self.fixed
-
-    def likely(self) -> Sequence[Hashable]:
-        return (None,)
-
-
-@dataclass(frozen=True)
-class _ModelPlan:
-    """Launches by the shape of the step."""
-
-    lowering: Lowering
-
-    def shape_of(self, counts: Mapping[str, int]) -> Hashable:
-        tuning, program = self.lowering.tuning, self.lowering.program
-        return step_shape(counts, tuning.tokens, page_size(program), tuning.split)
-
-    def launches(self, shape: Hashable) -> Sequence[Launch]:
-        assert isinstance(shape, StepShape)
-        return lower(self.lowering.shaped(shape))
-
-    def likely(self) -> Sequence[Hashable]:
-        return tuple(dict.fromkeys(map(self.shape_of, likely_counts(self.lowering.program))))
-
-
-_Plan = _FixedPlan | _ModelPlan

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.inputs import Inputs
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.placement import aligned, block, place_block, within
+from pie_edge.backends.shared.plans import FixedPlan, ModelPlan
 from pie_edge.backends.shared.scratch import scratch_bytes
-from pie_edge.backends.shared.shapes import StepShape, likely_counts, page_size, step_shape
+from pie_edge.backends.shared.shapes import StepShape
 from pie_edge.backends.shared.weights import Matrix, Weight, together
 from pie_edge.backends.wgpu.absorb import absorb, sides
 from pie_edge.backends.wgpu.epilogue import Epilogue, Places
@@ -53,9 +54,9 @@ class Compiler:
         if outbox is not None:
             place |= place_block(program, Role.OUTPUT, outputs, outbox)
         if any(op.kind.startswith(PREFIX) for op in program.ops):
-            plan: _Plan = self._epilogue(program, states, inputs, inbox, outbox)
+            plan: FixedPlan[Launch] | ModelPlan[Launch] = self._epilogue(program, states, inputs, inbox, outbox)
         else:
-            plan = _ModelPlan(self._model(program, place, weights, inputs, inbox))
+            plan = self._by_shape(self._model(program, place, weights, inputs, inbox))
         wiring = Wiring(inputs, inbox, produced, outbox, plan.shape_of, plan.launches)
         planned = Planned(self._session, wiring, program.name, self._max_binding)
         planned.prepare(plan.likely())
@@ -90,6 +91,10 @@ class Compiler:
             self._session.free(buffer)
         for region in self._constants.values():
             self._loader.free_region(region)
+
+    def _by_shape(self, lowering: Lowering) -> ModelPlan[Launch]:
+        tuning = lowering.tuning
+        return ModelPlan(lowering.program, tuning.tokens, tuning.split, lambda shape: lower(lowering.shaped(shape)))
 
     def _model(
         self,
@@ -127,7 +132,7 @@ class Compiler:
 
     def _epilogue(
         self, program: Program, states: Mapping[str, Region], inputs: Inputs, inbox: Region, outbox: Region | None
-    ) -> _FixedPlan:
+    ) -> FixedPlan[Launch]:
         made = Epilogue(program, self._session.facts)
         offsets = block(program.by_role(Role.OUTPUT)).offsets
         places = Places(
@@ -138,7 +143,7 @@ class Compiler:
             outputs={name: offset // 4 for name, offset in offsets.items()},
             arena=self._arena(0, made.arena_bytes).part(0, -(-made.arena_bytes // 16) * 16),
         )
-        return _FixedPlan(made.launches(places))
+        return FixedPlan(made.launches(places))
 
     def _spare(self) -> Region:
         """What is bound as outputs where there are none."""
@@ -178,40 +183,3 @@ def _plans(program: Program) -> tuple[Arena, Arena]:
 def _words(inputs: Inputs) -> dict[str, int]:
     """The word of the inbox that each input begins with."""
     return {field.name: field.start // 4 for field in inputs.fields}
-
-
-@dataclass(frozen=True)
-class _FixedPlan:
-    """The same launches for every step."""
-
-    fixed: Sequence[Launch]
-
-    def shape_of(self, counts: Mapping[str, int]) -> Hashable:
-        return None
-
-    def launches(self, shape: Hashable) -> Sequence[Launch]:
-        return self.fixed
-
-    def likely(self) -> Sequence[Hashable]:
-        return (None,)
-
-
-@dataclass(frozen=True)
-class _ModelPlan:
-    """Launches by the shape of the step."""
-
-    lowering: Lowering
-
-    def shape_of(self, counts: Mapping[str, int]) -> Hashable:
-        tuning, program = self.lowering.tuning, self.lowering.program
-        return step_shape(counts, tuning.tokens, page_size(program), tuning.split)
-
-    def launches(self, shape: Hashable) -> Sequence[Launch]:
-        assert isinstance(shape, StepShape)
-        return lower(self.lowering.shaped(shape))
-
-    def likely(self) -> Sequence[Hashable]:
-        return tuple(dict.fromkeys(map(self.shape_of, likely_counts(self.lowering.program))))
-
-
-_Plan = _FixedPlan | _ModelPlan

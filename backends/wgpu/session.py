@@ -50,8 +50,8 @@ class Session:
     def fill(self, region: Region, data: memoryview) -> None:
         self.write(region, data)
 
-    def settled(self) -> int:
-        """Bytes in use, once what was given back is gone."""
+    def settled(self, memory: int = 0) -> int:
+        """Bytes in use, once what was given back is gone: the same however much ``memory`` there is."""
         with self.timeline.lock:
             if self._retired:
                 self.timeline.drain()
