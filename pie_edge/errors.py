@@ -23,6 +23,10 @@
     │   └── EpilogueError     an epilogue that doesn't type-check
     ├── HttpError             a request of an inferlet's got no answer
     │   └── HttpDenied        this inferlet isn't allowed to ask there
+    ├── ServerError           a server can't take a request
+    │   ├── NotReady          its model is loading, or its engine is started anew
+    │   ├── Overloaded        as many requests wait as it takes
+    │   └── Disconnected      the connection to it, or to its engine, has ended
     └── InferletError         the inferlet itself failed
         ├── InferletInvalid   it doesn't parse, or has no ``main``
         ├── InferletFailed    it raised; ``traceback`` is the guest's own
@@ -134,6 +138,22 @@ class HttpError(PieError):
 
 class HttpDenied(HttpError):
     code = "http-denied"
+
+
+class ServerError(PieError):
+    code = "server"
+
+
+class NotReady(ServerError):
+    code = "not-ready"
+
+
+class Overloaded(ServerError):
+    code = "overloaded"
+
+
+class Disconnected(ServerError):
+    code = "disconnected"
 
 
 class InferletError(PieError):

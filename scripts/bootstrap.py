@@ -26,8 +26,8 @@ from typing import IO
 MINIMUM = (3, 11)
 FORMAT = "1"
 """Raised when environments must be made anew though pyproject.toml is the same; ./pie-edge has it too."""
-CHECKOUT_EXTRA = "build"
-"""What a checkout needs that a wheel has built in."""
+CHECKOUT_EXTRAS = ("build", "server")
+"""What a checkout always has: what builds the language component, which a wheel has built in, and the server."""
 
 
 class BootstrapError(Exception):
@@ -99,7 +99,7 @@ class Progress:
 
 def ensure(environment: Environment, extras: Sequence[str], progress: Progress) -> None:
     """Make the environment whole with ``extras``. Two at once: the second waits, then finds it made."""
-    wanted = sorted({CHECKOUT_EXTRA, *usable_backends(environment.root), *extras})
+    wanted = sorted({*CHECKOUT_EXTRAS, *usable_backends(environment.root), *extras})
     if set(wanted) <= set(environment.extras() or ()):
         return
     with _locked(environment.root / ".venv.lock", progress):
