@@ -80,7 +80,7 @@ class Plan:
         """Plain lists, numbers and text."""
         return {
             "buffers": [[buffer.label, buffer.nbytes] for buffer in self.buffers],
-            "shaders": [{"name": s.name, "digest": s.digest, "code": s.code} for s in self.shaders],
+            "shaders": [{"name": s.name, "digest": s.digest, "code": s.standard} for s in self.shaders],
             "layouts": [[list(binding) for binding in layout] for layout in self.layouts],
             "pipelines": [list(pipeline) for pipeline in self.pipelines],
             "groups": [

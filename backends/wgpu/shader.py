@@ -17,6 +17,7 @@ _PARAMS = re.compile(r"struct Params \{(.*?)\n\}", re.DOTALL)
 _FIELD = re.compile(r"^\s*(\w+): (u32|i32|f32),", re.MULTILINE)
 _KINDS = {"storage, read": "read-only-storage", "storage, read_write": "storage", "uniform": "uniform"}
 _FORMATS = {"u32": "I", "i32": "i", "f32": "f"}
+_SUBGROUPS = re.compile(r"@builtin\((subgroup_|num_subgroups)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Shader:
     @cached_property
     def digest(self) -> str:
         return hashlib.sha256(self.code.encode()).hexdigest()
+
+    @property
+    def standard(self) -> str:
+        """The code as browsers want it. wgpu-native knows subgroups' operations, but refuses the word for them."""
+        return f"enable subgroups;\n{self.code}" if _SUBGROUPS.search(self.code) else self.code
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:

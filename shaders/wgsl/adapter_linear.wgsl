@@ -34,7 +34,7 @@ struct Params {
         for (var i = first; i < COLUMNS; i += stride) { sum += matrices[row + i] * x[token * COLUMNS + i]; }
     }
 #if WIDE
-    sum = workgroup_sum(sum, lanes);
+    sum = workgroup_sum(sum, lanes, subgroups);
     if (local > 0u) { return; }
 #end
     let at = token * OUTPUTS + output;

@@ -141,7 +141,7 @@ var<workgroup> joined: array<vec4<f32>, ${LOCAL * 2}>;
                     score_${n}_${i} = select(NOTHING, capped(score_${n}_${i} * SCALE), ((seen_${n} >> ${i // SHARING}u) & 1u) == 1u);
                     peak = max(peak, score_${n}_${i});
 #end
-                    peak = max(workgroup_max(peak, lanes), peak_${i});
+                    peak = max(workgroup_max(peak, lanes, subgroups), peak_${i});
                     let shrink = exp(peak_${i} - peak);
                     peak_${i} = peak;
                     total_${i} *= shrink;
@@ -192,7 +192,7 @@ var<workgroup> joined: array<vec4<f32>, ${LOCAL * 2}>;
             let whole = p.split == 0u || length <= p.split;
 #for i in QUERIES
             {
-                let total = workgroup_sum(total_${i}, lanes);
+                let total = workgroup_sum(total_${i}, lanes, subgroups);
                 let query = head * SHARING + ${i % SHARING}u;
                 let share = share_of(peak_${i}, total, query);
 #if SPLIT

@@ -97,8 +97,8 @@ fn weigh(sequence: u32, row: u32, entry: u32, kv_head: u32) -> vec2<f32> {
             total = total * exp(peak - joint) + page.y * exp(page.x - joint);
             peak = joint;
         }
-        let top = workgroup_max(peak, lanes);
-        total = workgroup_sum(total * exp(peak - top), lanes);
+        let top = workgroup_max(peak, lanes, subgroups);
+        total = workgroup_sum(total * exp(peak - top), lanes, subgroups);
         let of_total = share_of(top, total, head) * share;
         for (var entry = local; total != 0.0 && entry < end - start; entry += LOCAL) {
             let page = weigh(sequence, row, entry, head / SHARING);

@@ -28,20 +28,31 @@ struct Params {
 #include weights
 #include operand
 
+#if KS > 1
+#include agreed
+#end
+
 @compute @workgroup_size(${RI * KS})
 fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) local: u32) {
 #if M == 1
     let place_0 = workgroup.y * CHOSEN + workgroup.z;
-    let expert = experts[place_0];
+    let found = experts[place_0];
     let count = 1u;
 #else
     var tile = workgroup.y;
-    var expert = 0u;
-    for (; expert < EXPERTS; expert++) {
-        let tiles = (starts[expert + 1u] - starts[expert] + ${M - 1}u) / M;
+    var found = 0u;
+    for (; found < EXPERTS; found++) {
+        let tiles = (starts[found + 1u] - starts[found] + ${M - 1}u) / M;
         if (tile < tiles) { break; }
         tile -= tiles;
     }
+#end
+#if KS > 1
+    let expert = agreed(found, local == 0u);
+#else
+    let expert = found;
+#end
+#if M > 1
     if (expert == EXPERTS) { return; }
     let first = starts[expert] + tile * M;
     let count = min(starts[expert + 1u] - first, M);

@@ -64,8 +64,8 @@ fn sum4(v: vec4<f32>) -> f32 { return (v.x + v.y) + (v.z + v.w); }
             squares += both * both;
         }
         workgroupBarrier();
-        let query_length = 1.0 / sqrt(workgroup_sum(squares.x, lanes) + EPS);
-        let key_length = 1.0 / sqrt(workgroup_sum(squares.y, lanes) + EPS);
+        let query_length = 1.0 / sqrt(workgroup_sum(squares.x, lanes, subgroups) + EPS);
+        let key_length = 1.0 / sqrt(workgroup_sum(squares.y, lanes, subgroups) + EPS);
         let gate = found[select(ROOM + workgroup.z * LENGTH + token, row, own) * HEADS + head];
         let at = row * ${2 * KEY_HEADS * KEY_DIM + HEADS * WIDTH}u + ${2 * KEY_HEADS * KEY_DIM}u + head * WIDTH + column;
         var value = 0.0;

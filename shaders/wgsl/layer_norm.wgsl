@@ -14,12 +14,12 @@
     var sum = 0.0;
     var squares = 0.0;
     for (var i = local; i < WIDTH; i += LOCAL) { sum += x[base + i]; }
-    let mean = workgroup_sum(sum, lanes) / ${WIDTH}.0;
+    let mean = workgroup_sum(sum, lanes, subgroups) / ${WIDTH}.0;
     for (var i = local; i < WIDTH; i += LOCAL) {
         let centred = x[base + i] - mean;
         squares += centred * centred;
     }
-    let inverse = 1.0 / sqrt(workgroup_sum(squares, lanes) / ${WIDTH}.0 + EPS);
+    let inverse = 1.0 / sqrt(workgroup_sum(squares, lanes, subgroups) / ${WIDTH}.0 + EPS);
     for (var i = local; i < WIDTH; i += LOCAL) {
 #if BIAS
         y[base + i] = (x[base + i] - mean) * inverse * weight[i] + bias[i];

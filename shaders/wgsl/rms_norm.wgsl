@@ -29,7 +29,7 @@ fn value_at(i: u32) -> f32 {
 #end
         squares += value * value;
     }
-    let inverse = 1.0 / sqrt(workgroup_sum(squares, lanes) / ${WIDTH}.0 + EPS);
+    let inverse = 1.0 / sqrt(workgroup_sum(squares, lanes, subgroups) / ${WIDTH}.0 + EPS);
     for (var i = local; i < WIDTH; i += LOCAL) {
         y[base + i] = value_at(base + i) * inverse * (weight[i] + OFFSET);
     }

@@ -33,7 +33,7 @@ fn rank_of(expert: u32) -> u32 {
         ranked[i] = key_of(bitcast<u32>(logits[base + i]), F32_);
         largest = max(largest, logits[base + i]);
     }
-    largest = workgroup_max(largest, lanes);
+    largest = workgroup_max(largest, lanes, subgroups);
     workgroupBarrier();
     for (var i = local; i < EXPERTS; i += LOCAL) {
 #if NORMALISED
@@ -42,7 +42,7 @@ fn rank_of(expert: u32) -> u32 {
         total += exp_below(logits[base + i] - largest);
 #end
     }
-    total = workgroup_sum(total, lanes);
+    total = workgroup_sum(total, lanes, subgroups);
     for (var i = local; i < EXPERTS; i += LOCAL) {
         let rank = rank_of(i);
         if (rank < CHOSEN) {

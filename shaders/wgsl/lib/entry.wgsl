@@ -5,7 +5,8 @@ fn main(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(num_workgroups) wo
 #end
         @builtin(local_invocation_index) local: u32) {
 #if SUBGROUPS
-    let lanes = Lanes(local, in_subgroup == 0u, subgroup, subgroups);
+    let lanes = Lanes(local, in_subgroup == 0u, subgroup);
 #else
     let lanes = Lanes(local);
+    let subgroups = 1u;
 #end

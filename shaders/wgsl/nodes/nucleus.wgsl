@@ -18,6 +18,7 @@ struct Params {
 #include exp
 #include bins
 #include masses
+#include agreed
 
 var<workgroup> highest: atomic<u32>;
 var<workgroup> lowest: atomic<u32>;
@@ -65,9 +66,9 @@ fn threshold(base: u32, share: f32, best: f32) -> u32 {
 
 #include row_entry
     let base = p.x_start + row * p.extent;
-    let share = bitcast<f32>(${IN[1]}[p.argument_start + row / p.argument_rows]);
+    let share = bitcast<f32>(agreed(${IN[1]}[p.argument_start + row / p.argument_rows], lane == 0u));
     let ends = extremes(base);
-    let best = word_of(ends.x);
+    let best = agreed(word_of(ends.x), lane == 0u);
     var found = ends.x;
     if (!(share < 1.0)) {
         found = ends.y;

@@ -32,6 +32,7 @@ struct Params {
 #include histogram
 #include masses
 #include random
+#include agreed
 
 const TOP_K = 1u;
 const TOP_P = 2u;
@@ -264,7 +265,7 @@ fn drawn(row: Row, number_of_pass: u32, found: Narrowed) -> u32 {
         }
 #end
     }
-    let most = workgroup_max(best);
+    let most = agreed(workgroup_max(best), lane == 0u);
     var token = 0u;
     if ((word_of(most) & 0x7F800000u) == 0x7F800000u) {
         // An infinite maximum, or nothing left: the first of those.

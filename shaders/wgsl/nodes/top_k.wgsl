@@ -15,6 +15,7 @@ struct Params {
 #include keys
 #include bins
 #include histogram
+#include agreed
 
 var<workgroup> chosen_key: array<u32, ${K}>;
 var<workgroup> chosen_place: array<u32, ${K}>;
@@ -46,7 +47,7 @@ fn select_key(base: u32, wanted: ptr<function, u32>, among: bool, equal: u32) ->
     var equals = 0u;
     for (var copy = 0u; copy < COPIES; copy++) { equals += atomicLoad(&bins[(least & 0xFFu) * COPIES + copy]); }
     var last = 0xFFFFFFFFu;
-    if (equals > wanted) { last = ~select_key(base, &wanted, true, least); }
+    if (agreed(select(0u, 1u, equals > wanted), lane == 0u) == 1u) { last = ~select_key(base, &wanted, true, least); }
     workgroupBarrier();
     if (lane == 0u) { atomicStore(&chosen, 0u); }
     workgroupBarrier();
