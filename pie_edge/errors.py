@@ -121,7 +121,14 @@ class OutOfPages(ResourceError):
 
 
 class ContextOverflow(ResourceError):
+    """``tokens`` is how many there would be, and ``limit`` how many there may be, where both are known."""
+
     code = "context-overflow"
+
+    def __init__(self, message: str, tokens: int | None = None, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.limit = limit
 
 
 class Irreversible(ResourceError):

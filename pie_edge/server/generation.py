@@ -12,6 +12,15 @@ from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True)
+class After:
+    """Where a generation that was kept has ended: its name, all of its tokens, and how many of the messages those are."""
+
+    name: str
+    tokens: Sequence[int]
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
     """Messages and tools as OpenAI's chat completions have them, with content as text or parts."""
 
@@ -19,8 +28,10 @@ class Conversation:
     tools: Sequence[Mapping[str, Any]] = ()
     thinking: bool | None = None
     """Whether the model thinks before it answers; None leaves it to the chat template."""
-    after: str | None = None
-    """The conversation goes on where the generation that was kept under this name has ended: ``messages`` are what is new."""
+    prefill: str = ""
+    """What the answer begins with; events don't repeat it."""
+    after: After | None = None
+    """It goes on where that one has ended, on its pages if they are still there, on its tokens in any case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """None leaves a setting to the model's own defaults, which are those of its checkpoint or else of ``inferlet.Sampler``."""
+    """None leaves a setting to the default of ``inferlet.Sampler``."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -70,7 +81,9 @@ class Request:
     parallel_calls: bool = True
     constraint: Constraint | None = None
     keep: str | None = None
-    """A name under which a later conversation can go on after this."""
+    """A name under which a later conversation can go on after this. Of one choice."""
+    keep_seconds: float = 0.0
+    """For how long, unless pages run out."""
     ignore_stop_tokens: bool = False
     """Whether the model's own stop tokens don't end the answer; for measurements."""
 
@@ -143,6 +156,13 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """All tokens of a generation that was to be kept, for ``After``."""
+
+    tokens: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """In tokens. The last event of every generation. ``reasoning`` ones are among those ``generated``, in all choices."""
 
@@ -152,7 +172,7 @@ class Usage:
     reasoning: int = 0
 
 
-Event = Began | Piece | Thought | CallBegan | CallArguments | Ended | Usage
+Event = Began | Piece | Thought | CallBegan | CallArguments | Ended | Kept | Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +204,9 @@ class Service(Protocol):
 
     async def count(self, prompt: Conversation | Text) -> int:
         """How many tokens the model would read."""
+
+    async def forget(self, name: str) -> None:
+        """What was kept under the name needn't be any longer."""
 
     async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
         """A vector of unit length for each, and how many tokens they have. Raises Unsupported where the model gives none."""

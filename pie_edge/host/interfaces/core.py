@@ -28,6 +28,11 @@ def _log(guest: Guest, level: str, message: str) -> None:
     guest.on_log(f"{level}: {message}\n")
 
 
+def _usage(guest: Guest) -> tuple[int, ...]:
+    usage = guest.space.usage
+    return usage.forwarded_tokens, usage.cached_tokens, usage.recomputed_tokens
+
+
 def _facts(guest: Guest) -> tuple[Any, ...]:
     facts, tokenizer = guest.model.facts, guest.model.tokenizer
     return (
@@ -95,6 +100,7 @@ CORE: dict[str, Interface] = {
             "seed": lambda guest: guest.space.seed,
             "print": lambda guest, to, text: guest.on_text(text) if to == "output" else guest.on_log(text),
             "log": _log,
+            "get-usage": _usage,
             "find-module": _find_module,
         },
     ),

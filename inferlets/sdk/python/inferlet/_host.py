@@ -61,6 +61,7 @@ __all__ = [
     "Source",
     "Synchronize",
     "Tensor",
+    "Used",
     "WorkingSetHandle",
     "host",
     "install",
@@ -82,6 +83,16 @@ class Facts:
     eos: int | None
     recurrent: bool
     reversible: int
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens that this program's passes have taken so far: computed; not computed, since a prefix shared with others had them;
+    computed again, since such a prefix had been evicted."""
+
+    forwarded: int
+    cached: int
+    recomputed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +235,7 @@ class Host(PagesHost, OutsideHost, Protocol):
     def find_module(self, name: str) -> tuple[str, str] | None:
         """``(path, text)``."""
 
+    def usage(self) -> Used: ...
     def facts(self) -> Facts: ...
     def adapters(self) -> list[str]: ...
     def encode(self, text: str, special: bool) -> list[int]: ...

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from wit_world.imports import chat, events, forward, model, runtime, session, tools
 
-from inferlet._host import Facts, Outcome, Request
+from inferlet._host import Facts, Outcome, Request, Used
 from inferlet._requests import Elements
 from inferlet._wit_errors import checked
 from inferlet._wit_formats import AnswerDecoder, names, opens_reasoning
@@ -93,6 +93,10 @@ class ComponentHost(Pages, Outside):
     def find_module(self, name: str) -> tuple[str, str] | None:
         file = runtime.find_module(name)
         return (file.path, file.text) if file is not None else None
+
+    def usage(self) -> Used:
+        used = runtime.get_usage()
+        return Used(used.forwarded, used.cached, used.recomputed)
 
     def facts(self) -> Facts:
         facts = model.get_facts()

@@ -16,11 +16,12 @@ from typing import Any
 from inferlet import chat, probes, snapshots
 from inferlet import model as _model
 from inferlet import tools as _tools
+from inferlet._kv import check_length
 from inferlet._seeds import first_seed
 from inferlet._transcript import Transcript, check_tokens
 from inferlet.errors import InvalidHandle, UsageError
 from inferlet.eta.memo import traced
-from inferlet.generation import Ending, Generation
+from inferlet.generation import Ending, Generation, Logprob, TextDecoder
 from inferlet.samplers import GREEDY, Sampler
 
 
@@ -126,6 +127,16 @@ class Context:
         if self.turn is Turn.ASKED:
             self.turn = Turn.NONE
 
+    async def fill_scored(self, tokens: Iterable[int], alternatives: int = 0) -> list[Logprob]:
+        """Appends tokens, as ``fill``, and gives what the model thinks of each, and of the likeliest in its place. The first
+        token of a context has no log probability: nothing comes before it."""
+        given = check_tokens(tokens)
+        check_length(len(self.transcript.tokens) + len(given))
+        self._begins = False
+        if self.turn is Turn.ASKED:
+            self.turn = Turn.NONE
+        return await probes.along(self.transcript, given, alternatives)
+
     def fill_system(self, text: str) -> None:
         """A system message; it comes first. Raises TemplateError where the model has no chat template, like all turns."""
         self._fill_turn(chat.system(text, thinking=self.thinking), opens=True)
@@ -200,6 +211,7 @@ class Context:
         stop_tokens: Iterable[int] | None = None,
         until: Callable[[Generation], bool] | None = None,
         logprobs: int | None = None,
+        decoder: TextDecoder | None = None,
         **settings: Any,
     ) -> Generation:
         """An asynchronous iterator over pieces of text; what is made is appended to the context.
@@ -207,13 +219,15 @@ class Context:
         It ends at ``max_tokens``, before any of the strings in ``stop`` (of which neither the text nor the context keeps
         anything), at a stop token of the model (or of ``stop_tokens`` in their place), when ``until(generation)`` holds, or
         when the model can read no more. Without a ``sampler`` the likeliest token is taken; settings of one may stand in
-        its place: ``generate(temperature=0.7, top_p=0.9)``. ``logprobs`` is how many alternatives to report.
+        its place: ``generate(temperature=0.7, top_p=0.9)``. ``logprobs`` is how many alternatives to report. A ``decoder`` makes
+        the text out of the tokens in place of ``chat.Decoder``: what it leaves out is neither shown nor stopped at.
         """
         chosen = _sampler(sampler, settings)
         if self.turn is Turn.ASKED:
             self.cue()
         ending = Ending(max_tokens, stop, stop_tokens, until)
-        self._last = Generation(self.transcript, chosen, ending, logprobs, begins=self._begins)
+        begins = self._begins
+        self._last = Generation(self.transcript, chosen, ending, logprobs, begins=begins, decoder=decoder)
         self._begins = False
         return self._last
 

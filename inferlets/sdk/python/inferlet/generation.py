@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 from inferlet import chat, model
 from inferlet._chooser import Choice, Chooser
@@ -20,10 +20,11 @@ own predicate."""
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """Of a token that was chosen: what the model itself gave it, and its likeliest alternatives, likeliest first."""
+    """Of a token: what the model itself gave it, and its likeliest alternatives, likeliest first. None where nothing comes before
+    it."""
 
     token: int
-    logprob: float
+    logprob: float | None
     alternatives: tuple[tuple[int, float], ...] = ()
 
 
@@ -33,6 +34,13 @@ class Usage:
 
     prompt: int
     generated: int = 0
+
+
+class TextDecoder(Protocol):
+    """Makes the text of a generation's tokens, or as much of it as is meant to be seen."""
+
+    def push(self, token: int) -> str: ...
+    def flush(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,14 @@ class Generation(AsyncIterator[str]):
     """
 
     def __init__(
-        self, transcript: Transcript, sampler: Sampler, ending: Ending, logprobs: int | None, *, begins: bool = False
+        self,
+        transcript: Transcript,
+        sampler: Sampler,
+        ending: Ending,
+        logprobs: int | None,
+        *,
+        begins: bool = False,
+        decoder: TextDecoder | None = None,
     ) -> None:
         """``begins``: the text begins here, so a tokenizer that puts a space before texts doesn't show it."""
         if ending.max_tokens is not None and (type(ending.max_tokens) is not int or ending.max_tokens < 0):
@@ -77,7 +92,7 @@ class Generation(AsyncIterator[str]):
         self._until = ending.until
         self._strings = StopStrings(strings)
         self._stop_tokens = frozenset(own) | _control_tokens(strings)
-        self._decoder = chat.Decoder(continued=not begins)
+        self._decoder: TextDecoder = decoder or chat.Decoder(continued=not begins)
         self._ends = [0]
         """Where the text ends after so many tokens, as far as it is certain then."""
 
@@ -86,9 +101,8 @@ class Generation(AsyncIterator[str]):
 
     async def __anext__(self) -> str:
         """The next piece, once there is some text."""
-        while self.finish_reason is None:
-            before = len(self.text)
-            await self._step()
+        before = len(self.text)
+        while await self.step():
             if len(self.text) > before:
                 return self.text[before:]
         raise StopAsyncIteration
@@ -99,8 +113,10 @@ class Generation(AsyncIterator[str]):
             pass
         return self.text
 
-    async def _step(self) -> None:
-        """One token, and the text that has become certain with it."""
+    async def step(self) -> bool:
+        """One token, and the text that has become certain with it; False once there is none to come."""
+        if self.finish_reason is not None:
+            return False
         self._check_unchanged()
         result = await self._transcript.forward(self._chooser.epilogue())
         self._check_unchanged()
@@ -111,6 +127,7 @@ class Generation(AsyncIterator[str]):
             self._finish("stop")
         else:
             self._accept(choice)
+        return True
 
     def _accept(self, choice: Choice) -> None:
         self.tokens.append(choice.token)

@@ -110,6 +110,13 @@ def vocabulary() -> list[bytes]:
     return spelled
 
 
+@functools.cache
+def spelling(token: int) -> bytes:
+    """What one token spells, as in ``vocabulary``."""
+    lengths, data = host().vocabulary(_check.count(token, "model.spelling"), 1)
+    return data if lengths else b""
+
+
 def all() -> list[str]:
     """The names of the models of this host."""
     return host().list_models()

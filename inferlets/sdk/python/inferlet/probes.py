@@ -7,13 +7,16 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from inferlet import model
+from inferlet import _check, model
 from inferlet._recipe import Recipe, Slots, capacity, padded
 from inferlet._transcript import Transcript, check_tokens
-from inferlet.errors import UsageError
+from inferlet.errors import ContextOverflow, UsageError
 from inferlet.eta import intrinsics, ops
+from inferlet.generation import Logprob
 
 Candidate = str | int | Sequence[int]
+_ROWS = 32
+"""Read out of one pass. Fewer are powers of two, so that a text of any length is of these few epilogues."""
 
 
 async def score(transcript: Transcript, candidates: Sequence[Candidate]) -> list[float]:
@@ -44,6 +47,40 @@ async def score(transcript: Transcript, candidates: Sequence[Candidate]) -> list
         for place, value in zip(singles, read.result(), strict=True):
             found[place] = value
     return found
+
+
+async def along(transcript: Transcript, tokens: list[int], alternatives: int) -> list[Logprob]:
+    """Appends the tokens, and gives the log probability of each, from the row of the one before it."""
+    count = min(_check.count(alternatives, "alternatives"), model.vocabulary_size())
+    found = []
+    if tokens and not transcript.tokens:
+        found.append(Logprob(tokens[0], None))
+        transcript.fill(tokens[:1])
+    most = _ROWS
+    while len(found) < len(tokens):
+        rows = min(most, 1 << (len(tokens) - len(found)).bit_length() - 1)
+        part = tokens[len(found) : len(found) + rows]
+        before = len(transcript.tokens)
+        transcript.fill(part[:-1])
+        try:
+            made = await transcript.forward(_all_along(rows, count).with_values({"ids": part}))
+        except ContextOverflow:
+            # Of a large vocabulary a pass may read out fewer rows.
+            transcript.truncate(before)
+            if most == 1:
+                raise
+            most //= 2
+            continue
+        transcript.fill(part[-1:])
+        found += _logprobs(part, *made)
+    return found
+
+
+def _logprobs(tokens: list[int], own: list[list[float]], top: Any = None, ids: Any = None) -> list[Logprob]:
+    likeliest = (
+        [()] * len(tokens) if top is None else [tuple(zip(*row, strict=True)) for row in zip(ids, top, strict=True)]
+    )
+    return [Logprob(token, row[0], best) for token, row, best in zip(tokens, own, likeliest, strict=True)]
 
 
 async def logits(transcript: Transcript, tokens: Sequence[int]) -> list[float]:
@@ -98,6 +135,16 @@ def _along(rows: int) -> Recipe:
     def build(slots: Slots) -> Any:
         logprobs = ops.log_softmax(intrinsics.logits(rows))
         return ops.take_along(logprobs, ops.reshape(slots.ids("ids", rows), [rows, 1]))
+
+    return Recipe(build)
+
+
+@functools.cache
+def _all_along(rows: int, count: int) -> Recipe:
+    def build(slots: Slots) -> Any:
+        logprobs = ops.log_softmax(intrinsics.logits(rows))
+        own = ops.take_along(logprobs, ops.reshape(slots.ids("ids", rows), [rows, 1]))
+        return (own, *ops.top_k(logprobs, count)) if count else (own,)
 
     return Recipe(build)
 

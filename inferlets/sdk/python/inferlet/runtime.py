@@ -6,10 +6,10 @@ import random
 from typing import Any, Literal
 
 from inferlet import _check, _program
-from inferlet._host import host
+from inferlet._host import Used, host
 from inferlet.children import Child, launch
 
-__all__ = ["Child", "Level", "arguments", "instance_id", "launch", "log", "reseed", "seed", "version"]
+__all__ = ["Child", "Level", "arguments", "instance_id", "launch", "log", "reseed", "seed", "usage", "version"]
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -37,6 +37,12 @@ def arguments() -> dict[str, Any]:
 def log(message: object, level: Level = "info") -> None:
     """A line for the operator; the client doesn't see it."""
     host().log(level, _check.text(str(message), "runtime.log"))
+
+
+def usage() -> Used:
+    """Tokens that this program's passes have taken so far: ``forwarded`` (computed), ``cached`` (a prefix shared with others had
+    them), ``recomputed`` (such a prefix had been evicted)."""
+    return host().usage()
 
 
 def reseed() -> None:

@@ -1,0 +1,112 @@
+"""What the model reads: a conversation by its chat template, or a text as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from inferlet import Context, chat, errors, model
+from inferlet import tools as calling
+
+SEEDS = 2**64
+
+
+class TooLong(errors.ContextOverflow):
+    """``counts``: tokens of the prompt, and how many the model can read."""
+
+    def __init__(self, tokens: int, limit: int) -> None:
+        super().__init__(f"the prompt has {tokens} tokens, and {model.name()} can read {limit}; shorten it")
+        self.counts = (tokens, limit)
+
+
+class Prompt:
+    """A request, and the context that it is to be answered in."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        self.request = request
+        self.conversation: Mapping[str, Any] | None = None
+        self.text: str | Sequence[int] = ""
+        if "messages" in request["prompt"]:
+            self.conversation = request["prompt"]
+        else:
+            self.text = request["prompt"]["content"]
+        self.tokens = tokens_of(shown(request))
+        self._check_length()
+
+    @property
+    def tools(self) -> Sequence[Mapping[str, Any]]:
+        """Those that may be called."""
+        return [] if self.conversation is None else shown(self.request)["tools"]
+
+    @property
+    def thinking(self) -> bool | None:
+        return None if self.conversation is None else self.conversation["thinking"]
+
+    def context(self) -> Context:
+        """Empty but for what every context begins with, which the tokens may begin with too."""
+        seed = self.request["sampling"]["seed"]
+        context = Context(seed=None if seed is None else seed % SEEDS, thinking=self.thinking)
+        context.truncate(0)
+        return context
+
+    def _check_length(self) -> None:
+        limit = model.context_size()
+        if len(self.tokens) > limit:
+            raise TooLong(len(self.tokens), limit)
+
+
+def shown(request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The prompt of a request, without tools where none may be called: a model calls what it knows."""
+    prompt: Mapping[str, Any] = request["prompt"]
+    return {**prompt, "tools": []} if request.get("tool_choice") == "none" and "tools" in prompt else prompt
+
+
+def tokens_of(prompt: Mapping[str, Any]) -> list[int]:
+    """Raises UsageError for an empty text where the model has no token to begin with, TemplateError for a conversation that it
+    can't read."""
+    if "messages" in prompt:
+        return [*_conversation(prompt), *model.encode(prompt["prefill"])]
+    content = prompt["content"]
+    tokens = [*chat.prefix(), *model.encode(content)] if isinstance(content, str) else [*content]
+    if not tokens:
+        raise errors.UsageError("the prompt is empty; give it one token or more")
+    return tokens
+
+
+def _conversation(prompt: Mapping[str, Any]) -> list[int]:
+    messages, tools, thinking, after = (prompt[name] for name in ("messages", "tools", "thinking", "after"))
+    if after is not None:
+        try:
+            return [
+                *after["tokens"],
+                *_continued(messages[: after["messages"]], messages[after["messages"] :], thinking),
+            ]
+        except errors.TemplateError:
+            pass  # a template that writes turns only as a whole: then the pages serve as far as its tokens are the same
+    return chat.conversation(messages, tools=tools or None, thinking=thinking)
+
+
+def _continued(
+    known: Sequence[Mapping[str, Any]], messages: Sequence[Mapping[str, Any]], thinking: bool | None
+) -> list[int]:
+    """The turns that follow an answer. Raises TemplateError for turns that can't follow one by themselves."""
+    answers = [message for message in messages if message["role"] == "tool"]
+    turns = [message for message in messages if message["role"] != "tool"]
+    if messages[: len(answers)] != answers:
+        raise errors.TemplateError("what tools gave doesn't follow their calls")
+    found = calling.answer(*_pairs(known, answers)) if answers else chat.seal()
+    for message in turns:
+        if message["role"] != "user" or not isinstance(message["content"], str):
+            raise errors.TemplateError(f"a message of the {message['role']} can't follow an answer by itself")
+        found += chat.user(message["content"])
+    return [*found, *chat.cue(thinking=thinking)]
+
+
+def _pairs(known: Sequence[Mapping[str, Any]], answers: Sequence[Mapping[str, Any]]) -> list[tuple[calling.Call, Any]]:
+    calls = {call["id"]: call["function"]["name"] for message in known for call in message.get("tool_calls") or ()}
+    if any(answer["tool_call_id"] not in calls for answer in answers):
+        raise errors.TemplateError("a tool answers what was not called")
+    return [
+        (calling.Call(calls[answer["tool_call_id"]], {}, answer["tool_call_id"]), answer["content"])
+        for answer in answers
+    ]
