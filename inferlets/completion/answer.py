@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from inferlet import Context, Sampler, chat, model, reasoning, tools
+from inferlet import Context, Sampler, chat, errors, model, reasoning, tools
 from inferlet.generation import Generation
 from parts import Logprobs, Parts, Plain
 from prompts import Prompt
@@ -43,6 +43,8 @@ class Answer:
 
     def _start(self, context: Context, prompt: Prompt) -> Generation:
         request = prompt.request
+        if request["constraint"] is not None or request["tool_choice"] not in ("auto", "none"):
+            raise errors.Unsupported("answers can't be constrained yet; leave response_format and tool_choice out")
         parts = self._parts
         one_call = bool(prompt.tools) and not request["parallel_calls"]
         return context.generate(

@@ -1,0 +1,75 @@
+"""What an error is to a client over HTTP: a status, and a kind that each provider has its own word for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pie_edge.errors import (
+    ContextOverflow,
+    DeviceLost,
+    EpilogueError,
+    InferletError,
+    InferletTimeout,
+    InvalidHandle,
+    ModelNotFound,
+    NotReady,
+    OutOfPages,
+    Overloaded,
+    PieError,
+    TemplateError,
+    TokenizerError,
+    Unsupported,
+    UsageError,
+    by_code,
+)
+
+Kind = Literal["invalid", "context", "not-found", "overloaded", "unavailable", "timeout", "internal"]
+"""``invalid``: the request can't be met as it is. ``context``: it is more than the model can read. ``overloaded`` and
+``unavailable``: try again later. ``internal``: a fault of ours."""
+
+RETRY_SECONDS = 1
+"""When a request that there is no room for may come again."""
+
+_KINDS: tuple[tuple[type[PieError], int, Kind], ...] = (
+    (ContextOverflow, 400, "context"),
+    (UsageError, 400, "invalid"),
+    (TemplateError, 400, "invalid"),
+    (TokenizerError, 400, "invalid"),
+    (InvalidHandle, 400, "invalid"),
+    (EpilogueError, 400, "invalid"),
+    (Unsupported, 400, "invalid"),
+    (ModelNotFound, 404, "not-found"),
+    (Overloaded, 429, "overloaded"),
+    (NotReady, 503, "unavailable"),
+    (OutOfPages, 503, "unavailable"),
+    (DeviceLost, 503, "unavailable"),
+    (InferletTimeout, 504, "timeout"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """``tokens`` and ``limit`` are of a context overflow, where they are known."""
+
+    status: int
+    kind: Kind
+    message: str
+    tokens: int | None = None
+    limit: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"retry-after": str(RETRY_SECONDS)} if self.kind in ("overloaded", "unavailable") else {}
+
+
+def failure(error: PieError) -> Failure:
+    """An inferlet's own failure is what it failed with, if that was an error of the tree."""
+    kind: type[PieError] = type(error)
+    if isinstance(error, InferletError) and error.cause is not None:
+        kind = by_code(error.cause)
+    counts = (error.tokens, error.limit) if isinstance(error, ContextOverflow) else (None, None)
+    for known, status, name in _KINDS:
+        if issubclass(kind, known):
+            return Failure(status, name, error.message, *counts)
+    return Failure(500, "internal", error.message)

@@ -1,0 +1,39 @@
+"""OpenAI's API: chat completions, completions, responses, models, embeddings.
+
+``routes`` are the endpoints of a service; ``error_response`` is how an error is told that comes before one of them is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pie_edge.errors import PieError
+from pie_edge.server.generation import Service
+from pie_edge.server.openai import chat, models
+from pie_edge.server.openai.errors import error_response, response
+
+__all__ = ["error_response", "routes"]
+
+Handler = Callable[[Service, Request], Awaitable[Response]]
+
+
+def routes(service: Service) -> list[Route]:
+    return [
+        _route("POST", "/v1/chat/completions", chat.create, service),
+        _route("GET", "/v1/models", models.index, service),
+        _route("GET", "/v1/models/{model:path}", models.show, service),
+    ]
+
+
+def _route(method: str, path: str, handler: Handler, service: Service) -> Route:
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await handler(service, request)
+        except PieError as error:
+            return response(error)
+
+    return Route(path, endpoint, methods=[method])

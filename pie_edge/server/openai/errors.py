@@ -1,0 +1,82 @@
+"""Errors as OpenAI's API has them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from pie_edge.errors import ModelNotFound, PieError, UsageError
+from pie_edge.server.failures import Failure, failure
+from pie_edge.server.generation import Card
+from pie_edge.server.wire import json_response
+
+_TYPES = {
+    "invalid": "invalid_request_error",
+    "context": "invalid_request_error",
+    "not-found": "invalid_request_error",
+    "overloaded": "rate_limit_error",
+    "unavailable": "server_error",
+    "timeout": "server_error",
+    "internal": "server_error",
+}
+_CODES = {
+    "context": "context_length_exceeded",
+    "not-found": "model_not_found",
+    "overloaded": "rate_limit_exceeded",
+    "unavailable": "server_unavailable",
+    "timeout": "timeout",
+}
+
+
+class BadRequest(UsageError):  # noqa: N818
+    """``param`` is the parameter's name, as in ``messages[0].content``."""
+
+    def __init__(self, message: str, param: str | None = None, reason: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param = param
+        self.reason = reason
+        self.status = status
+
+
+def check_model(name: str, card: Card) -> None:
+    """Raises ModelNotFound for another model than the one that is served."""
+    if name != card.name:
+        raise ModelNotFound(f"The model '{name}' does not exist: this server serves '{card.name}'.")
+
+
+def error_response(status: int, error: PieError) -> Response:
+    """For what is refused before or instead of an answer."""
+    told = failure(error)
+    return json_response(body(error), status, told.headers)
+
+
+def response(error: PieError) -> Response:
+    return error_response(error.status if isinstance(error, BadRequest) else failure(error).status, error)
+
+
+def body(error: PieError) -> dict[str, Any]:
+    told = failure(error)
+    return {
+        "error": {
+            "message": _message(told),
+            "type": _TYPES[told.kind],
+            "param": error.param if isinstance(error, BadRequest) else None,
+            "code": error.reason if isinstance(error, BadRequest) else _CODES.get(told.kind),
+        }
+    }
+
+
+def _message(told: Failure) -> str:
+    if told.tokens is None or told.limit is None:
+        return told.message
+    return (
+        f"This model's maximum context length is {told.limit} tokens. However, your messages resulted in {told.tokens} "
+        "tokens. Please reduce the length of the messages."
+    )
+
+
+def in_stream(error: PieError) -> str:
+    """As an event of a stream that has begun."""
+    return f"data: {json.dumps(body(error), ensure_ascii=False)}\n\n"
