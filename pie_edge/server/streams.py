@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from pie_edge.errors import Disconnected, PieError
 
 T = TypeVar("T")
+_AT_ONCE = 16
 
 
 async def begun(events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
@@ -27,6 +29,36 @@ async def begun(events: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
             await events.aclose()
 
     return rest()
+
+
+async def merged(several: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
+    """The events of all, each with the number of its generator, as they come. ``_AT_ONCE`` run side by side."""
+    queue: asyncio.Queue[tuple[int, T] | None] = asyncio.Queue(maxsize=_AT_ONCE)
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def pump(number: int) -> None:
+        async with turn, aclosing(several[number]) as events:
+            async for event in events:
+                await queue.put((number, event))
+
+    async def pump_all() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(len(several)):
+                    group.create_task(pump(number))
+        finally:
+            await queue.put(None)
+
+    task = asyncio.create_task(pump_all())
+    try:
+        while (found := await queue.get()) is not None:
+            yield found
+        await task
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def event_stream(lines: AsyncIterator[str], failed: Callable[[PieError], str]) -> Response:

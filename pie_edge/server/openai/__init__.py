@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from pie_edge.errors import PieError
 from pie_edge.server.generation import Service
-from pie_edge.server.openai import chat, models
+from pie_edge.server.openai import chat, completions, models
 from pie_edge.server.openai.errors import error_response, response
 
 __all__ = ["error_response", "routes"]
@@ -24,6 +24,7 @@ Handler = Callable[[Service, Request], Awaitable[Response]]
 def routes(service: Service) -> list[Route]:
     return [
         _route("POST", "/v1/chat/completions", chat.create, service),
+        _route("POST", "/v1/completions", completions.create, service),
         _route("GET", "/v1/models", models.index, service),
         _route("GET", "/v1/models/{model:path}", models.show, service),
     ]

@@ -126,7 +126,7 @@ async def _whole(events: AsyncIterator[Event], head: Head, body: ChatBody) -> di
 
 
 async def _lines(events: AsyncIterator[Event], head: Head, body: ChatBody) -> AsyncIterator[str]:
-    counted = body.stream_options is not None and bool(body.stream_options.include_usage)
+    counted = body.counts_usage
     more: dict[str, Any] = {"usage": None} if counted else {}
 
     def chunk(number: int, delta: dict[str, Any], entries: Any = None, finish: str | None = None) -> str:

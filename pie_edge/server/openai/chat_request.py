@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from pie_edge.server.generation import Constraint, Conversation, Request, Sampling
+from pie_edge.server.generation import Constraint, Conversation, Request
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.messages import TAGS, Message, Name, Tool, plain, plain_tools, schema_text
-from pie_edge.server.openai.parameters import Parameters, Strict, accepted, refused
-
-Stop = Annotated[str, StringConstraints(min_length=1)]
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
-MOST_CHOICES = 128
+from pie_edge.server.openai.parameters import Strict, accepted, refused
+from pie_edge.server.openai.sampled import Sampled
 
 
 class Choice(Strict):
@@ -67,43 +64,23 @@ class SchemaFormat(Strict):
 Format = Annotated[TextFormat | ObjectFormat | SchemaFormat, Field(discriminator="type")]
 
 
-class StreamOptions(Strict):
-    include_usage: bool | None = None
-    include_obfuscation: bool | None = None
-
-
 class TemplateSettings(Strict):
     enable_thinking: bool | None = None
 
 
-class ChatBody(Parameters):
+class ChatBody(Sampled):
     messages: list[Message] = Field(min_length=1)
-    model: str
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     max_completion_tokens: int | None = Field(None, ge=0)
     max_tokens: int | None = Field(None, ge=0)
-    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
     parallel_tool_calls: bool | None = None
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None = None
     response_format: Format | None = None
-    seed: Seed | None = None
-    stop: Stop | Annotated[list[Stop], Field(max_length=16)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    temperature: float | None = Field(None, ge=0, le=2)
     tool_choice: ToolChoice | None = None
     tools: list[Tool] | None = None
-    top_p: float | None = Field(None, ge=0, le=1)
-    # Beyond OpenAI's, under the names that other servers of open models have for them.
-    top_k: int | None = Field(None, ge=0)
-    min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0)
-    ignore_eos: bool | None = None
     chat_template_kwargs: TemplateSettings | None = None
+    """Not OpenAI's: what other servers of open models call it."""
     # What makes no difference.
     metadata: dict[str, str] | None = accepted("kept by nobody")
     prediction: Any = accepted("it would only make the answer come sooner")
@@ -111,7 +88,6 @@ class ChatBody(Parameters):
     prompt_cache_retention: str | None = accepted("prefixes stay until pages run out")
     safety_identifier: str | None = accepted("there is one user")
     store: bool | None = accepted("chat completions aren't kept; responses are")
-    user: str | None = accepted("there is one user")
     # What there isn't.
     audio: Any = refused("this server gives text alone")
     function_call: Any = refused("it was replaced by tool_choice")
@@ -123,26 +99,15 @@ class ChatBody(Parameters):
 
     TAGS: ClassVar = TAGS | {"json_object", "json_schema", "allowed_tools", "image_url", "input_audio", "file"}
     NOTES: ClassVar[Mapping[str, str]] = {
-        "logit_bias": "token ids of the model that is served",
+        **Sampled.NOTES,
         "logprobs": "log-softmax of the raw logits, before sampling changes anything",
         "max_tokens": "as `max_completion_tokens`",
         "messages": "text alone; `name` is given to the chat template; an assistant's `reasoning_content` too",
-        "model": "the one that is served",
-        "n": f"up to {MOST_CHOICES}; the prompt is read once, and its pages are shared",
         "parallel_tool_calls": "`false` ends the answer after the first call",
-        "presence_penalty": "over the tokens of the answer",
-        "frequency_penalty": "over the tokens of the answer",
         "reasoning_effort": "`none` has the model answer at once, `medium` has it think; it has no other grades",
         "response_format": "enforced, whether `strict` or not; after the reasoning of models that think",
-        "seed": "the same answer each time, alone or beside others; choice i of n draws from a seed of its own",
-        "stop": "up to 16; they may span tokens, and nothing of them is shown",
-        "stream_options": "`include_usage`; `include_obfuscation` makes no difference",
         "tool_choice": "all of OpenAI's",
         "tools": "functions",
-        "top_k": "not OpenAI's",
-        "min_p": "not OpenAI's",
-        "repetition_penalty": "not OpenAI's; over the tokens of the answer",
-        "ignore_eos": "not OpenAI's; the answer ends at `max_tokens` alone",
         "chat_template_kwargs": "not OpenAI's; `enable_thinking`",
     }
 
@@ -153,8 +118,8 @@ class ChatBody(Parameters):
             prompt=Conversation(plain(self.messages), tools, self._thinking()),
             choices=self.n or 1,
             max_tokens=self._limit(),
-            stop=stops(self.stop),
-            sampling=self._sampling(),
+            stop=self.stops(),
+            sampling=self.sampling(),
             logprobs=self._logprobs(),
             tool_choice=choice,
             parallel_calls=self.parallel_tool_calls is not False,
@@ -166,19 +131,6 @@ class ChatBody(Parameters):
         if self.max_tokens is not None and self.max_completion_tokens is not None:
             raise BadRequest("max_tokens and max_completion_tokens are one parameter; give one of them", "max_tokens")
         return self.max_completion_tokens if self.max_tokens is None else self.max_tokens
-
-    def _sampling(self) -> Sampling:
-        return Sampling(
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=nucleus(self.top_p),
-            top_k=self.top_k,
-            min_p=self.min_p,
-            presence=self.presence_penalty or 0.0,
-            frequency=self.frequency_penalty or 0.0,
-            repetition=1.0 if self.repetition_penalty is None else self.repetition_penalty,
-            logit_bias=biases(self.logit_bias),
-            seed=self.seed,
-        )
 
     def _logprobs(self) -> int | None:
         if self.top_logprobs is not None and not self.logprobs:
@@ -234,21 +186,3 @@ def _check_there(wanted: set[str], names: set[str]) -> None:
     if strange:
         known = ", ".join(sorted(names)) or "none"
         raise BadRequest(f"tool_choice names '{strange[0]}', and tools has {known}", "tool_choice")
-
-
-def stops(given: str | list[str] | None) -> list[str]:
-    return [given] if isinstance(given, str) else list(given or ())
-
-
-def nucleus(top_p: float | None) -> float | None:
-    """0 keeps the likeliest token."""
-    return None if top_p is None else max(top_p, 1e-6)
-
-
-def biases(given: dict[str, float] | None) -> dict[int, float]:
-    found = {}
-    for token, bias in (given or {}).items():
-        if not token.isascii() or not token.isdigit():
-            raise BadRequest(f"logit_bias names '{token}'; it takes token ids", "logit_bias")
-        found[int(token)] = bias
-    return found

@@ -1,0 +1,147 @@
+"""``POST /v1/completions``: texts and tokens, continued as they are."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pie_edge.server import streams, wire
+from pie_edge.server.generation import Ended, Event, Piece, Service, TokenLogprob, Usage
+from pie_edge.server.openai.chat import FINISH, Head, finite, usage
+from pie_edge.server.openai.completions_request import CompletionsBody
+from pie_edge.server.openai.errors import check_model, in_stream
+from pie_edge.server.openai.parameters import parse
+
+Events = AsyncIterator[tuple[int, Event]]
+"""With the number of their prompt."""
+
+
+async def create(service: Service, request: Request) -> Response:
+    body = parse(CompletionsBody, await request.body())
+    check_model(body.model, service.card)
+    head = Head(service.card.name, f"cmpl-{secrets.token_hex(12)}")
+    events = streams.merged([service.generate(one) for one in body.requests()])
+    if body.stream:
+        return streams.event_stream(_lines(await streams.begun(events), head, body), in_stream)
+    return wire.json_response(await streams.attended(request, _whole(events, head, body)))
+
+
+@dataclass(slots=True)
+class _Choice:
+    text: list[str] = field(default_factory=list)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    finish: str = "stop"
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Piece():
+                self.text.append(event.text)
+                self.logprobs += event.logprobs
+            case Ended():
+                self.finish = FINISH[event.reason]
+
+    @property
+    def likelihood(self) -> float:
+        """The mean of its tokens' log probabilities."""
+        known = [one.logprob for one in self.logprobs if one.logprob is not None]
+        return sum(known) / max(len(known), 1)
+
+
+async def _whole(events: Events, head: Head, body: CompletionsBody) -> dict[str, Any]:
+    prompts = len(body.prompts())
+    made = [[_Choice() for _ in range(body.best_of or body.choices)] for _ in range(prompts)]
+    used = Usage(0, 0, 0)
+    async for prompt, event in events:
+        if isinstance(event, Usage):
+            used = _added(used, event)
+        elif (number := getattr(event, "choice", None)) is not None:
+            made[prompt][number].take(event)
+    choices = [choice for several in made for choice in _best(several, body.choices)]
+    shown = [
+        {
+            "index": index,
+            "text": "".join(choice.text),
+            "logprobs": None if body.logprobs is None else _logprobs(choice.logprobs, 0),
+            "finish_reason": choice.finish,
+        }
+        for index, choice in enumerate(choices)
+    ]
+    return head.of("text_completion", choices=shown, usage=usage(used))
+
+
+def _best(several: list[_Choice], count: int) -> list[_Choice]:
+    return several if len(several) == count else sorted(several, key=lambda one: one.likelihood, reverse=True)[:count]
+
+
+async def _lines(events: Events, head: Head, body: CompletionsBody) -> AsyncIterator[str]:
+    more: dict[str, Any] = {"usage": None} if body.counts_usage else {}
+    used = Usage(0, 0, 0)
+    lengths: dict[int, int] = {}
+    async for prompt, event in events:
+        match event:
+            case Piece():
+                index = prompt * body.choices + event.choice
+                begin = lengths.get(index, 0)
+                lengths[index] = begin + len(event.text)
+                entries = None if body.logprobs is None else _logprobs(event.logprobs, begin)
+                choice = {"index": index, "text": event.text, "logprobs": entries, "finish_reason": None}
+            case Ended():
+                index, finish = prompt * body.choices + event.choice, FINISH[event.reason]
+                choice = {"index": index, "text": "", "logprobs": None, "finish_reason": finish}
+            case Usage():
+                used = _added(used, event)
+                continue
+            case _:
+                continue
+        yield wire.event(head.of("text_completion", choices=[choice], **more))
+    if body.counts_usage:
+        yield wire.event(head.of("text_completion", choices=[], usage=usage(used)))
+    yield "data: [DONE]\n\n"
+
+
+def _added(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        one.prompt + other.prompt,
+        one.cached + other.cached,
+        one.generated + other.generated,
+        one.reasoning + other.reasoning,
+    )
+
+
+def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
+    """``offset`` is where their text begins."""
+    offsets, pending = [], b""
+    for one in entries:
+        offsets.append(offset)
+        # A character counts where its last byte comes.
+        pending += one.data
+        try:
+            offset, pending = offset + len(pending.decode()), b""
+        except UnicodeDecodeError:
+            continue
+    return {
+        "tokens": [_spelled(one.data) for one in entries],
+        "token_logprobs": [finite(one.logprob) for one in entries],
+        "top_logprobs": [_top(one) for one in entries],
+        "text_offset": offsets,
+    }
+
+
+def _top(one: TokenLogprob) -> dict[str, float | None] | None:
+    """The likeliest, and the token itself."""
+    if one.logprob is None:
+        return None
+    return {_spelled(each.data): finite(each.logprob) for each in (*one.top, one)}
+
+
+def _spelled(data: bytes) -> str:
+    """A part of a character has no text of its own."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
