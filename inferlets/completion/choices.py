@@ -44,7 +44,7 @@ class Choices:
         after = None if self._prompt.conversation is None else self._prompt.conversation["after"]
         self._found = 0
         if after is not None and tokens[: len(after["tokens"])] == after["tokens"]:
-            self._found = context.restore(after["name"], after["tokens"][:-1])
+            self._found = context.resume(after["name"], after["tokens"])
         if self._request["echo"]:
             await self._echo(context)
         context.fill(tokens[len(context.tokens) :])
@@ -68,5 +68,6 @@ class Choices:
         request = self._request
         if request["choices"] != 1 or request["stop"]:
             raise errors.UsageError("what is kept is one answer, without stop strings")
-        context.share(request["keep"], seconds=request["keep_seconds"])
+        if request["max_tokens"] != 0:
+            context.share(request["keep"], seconds=request["keep_seconds"])
         self._sink.add("k", context.tokens)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferlet import Context, chat, errors, model
+from inferlet import Context, chat, errors, model, tokenizer
 from inferlet import tools as calling
 
 SEEDS = 2**64
@@ -68,6 +68,9 @@ def tokens_of(prompt: Mapping[str, Any]) -> list[int]:
         return [*_conversation(prompt), *model.encode(prompt["prefill"])]
     content = prompt["content"]
     tokens = [*chat.prefix(), *model.encode(content)] if isinstance(content, str) else [*content]
+    first = tokenizer.eos()
+    if not tokens and first is not None:
+        tokens = [first]  # what ends a text comes before the next
     if not tokens:
         raise errors.UsageError("the prompt is empty; give it one token or more")
     return tokens

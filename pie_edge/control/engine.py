@@ -33,6 +33,7 @@ from pie_edge.control.recurrence import StatePool
 from pie_edge.control.residency import Residency, Resident
 from pie_edge.control.room import Room
 from pie_edge.control.scheduler import Budget, Slice, pick
+from pie_edge.control.shared import Shared
 from pie_edge.control.slots import SlotResidency
 from pie_edge.control.space import Request, Space
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, PieError, Unsupported
@@ -90,7 +91,7 @@ class Engine:
         # Pages that others have computed lack what they have done to the recurrent state.
         self._adoption = Adoption(self.pool, self.prefixes) if residency is None else None
         self.exports: dict[str, list[Entry]] = {}
-        self.shared: dict[str, WorkingSet] = {}
+        self.shared = Shared(self.pool, asyncio.get_running_loop().call_later)
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
         self.adapters = device.adapters
@@ -150,6 +151,7 @@ class Engine:
         await asyncio.gather(self._running, return_exceptions=True)
         for work in list(self.calls.queues):
             self.calls.fail(work, InferletCancelled(f"{work.space.name}: the engine was closed"))
+        self.shared.close()
         self.contents.close()
         await self._device.close()
 

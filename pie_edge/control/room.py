@@ -13,6 +13,7 @@ from pie_edge.control.parking import Parking
 from pie_edge.control.queue import Work
 from pie_edge.control.residency import Move, Residency, Resident
 from pie_edge.control.scheduler import Slice
+from pie_edge.control.shared import Shared
 from pie_edge.control.slots import SlotResidency
 from pie_edge.control.space import Space
 from pie_edge.errors import OutOfPages, PieError
@@ -40,7 +41,7 @@ class Claimed:
 
 
 class Room:
-    """``slots`` are those of recurrent state, where the model has such; ``shared`` are the contexts of nobody's, by key."""
+    """``slots`` are those of recurrent state, where the model has such; ``shared`` are the contexts of nobody's."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Room:
         parking: Parking,
         calls: Calls,
         spaces: Set[Space],
-        shared: Mapping[str, WorkingSet],
+        shared: Shared,
     ) -> None:
         self._pages = pages
         self._slots = slots
@@ -106,8 +107,8 @@ class Room:
             await self._contents[self._slots].restore(claimed.slots.restored)
 
     def make(self, claimed: Claimed, *, busy: bool) -> bool:
-        """Drop what was only foreseen; park an idle context; with none, and nothing running that will free pages, end the
-        newest inferlet. Whether there is more room now."""
+        """Drop what was only foreseen, then what was lent; park an idle context; with none, and nothing running that will free
+        pages, end the newest inferlet. Whether there is more room now."""
         foreseen = [work.context for work in self._calls.prepared if work.context is not None]
         for context in foreseen:
             self._calls.ahead.drop(context)
@@ -115,6 +116,8 @@ class Room:
         short = claimed.short
         if foreseen or not asking or short is None:
             return bool(foreseen)
+        if self._shared.make_room():
+            return True
         busy |= bool(claimed.ready)
         if not self._parking.full and (moves := self._park(short, asking[0], busy)):
             self._contents[short].park(moves)

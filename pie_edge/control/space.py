@@ -16,6 +16,7 @@ from pie_edge.control.observation import Observation
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.queue import ForwardCall, HostTensor, Placement, Work
 from pie_edge.control.recurrence import State, StatePool, refuse_trick
+from pie_edge.control.shared import Shared
 from pie_edge.control.usage import Usage
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
 from pie_edge.program.node_types import TensorType
@@ -53,8 +54,7 @@ class Submitter(Protocol):
     vocabulary: int
     adapters: tuple[str, ...]
     """What the model was loaded with, by name."""
-    shared: dict[str, WorkingSet]
-    """Contexts of nobody's, by key."""
+    shared: Shared
 
     def enqueue(self, space: Space, request: Request) -> Work: ...
 
@@ -148,8 +148,8 @@ class Space:
         self.engine.changed(context)
         pages.discard(self.engine.pool, context, first_page, count)
 
-    def share(self, working_set: int, key: str) -> None:
-        """Let every space find the context, as it is now, under a key that is free."""
+    def share(self, working_set: int, key: str, seconds: float | None = None) -> None:
+        """Let every space find the context, as it is now, under a key that is free. With ``seconds`` it is lent for so long."""
         context, shared = self.find(working_set), self.engine.shared
         if key in shared:
             raise InvalidHandle(f"{self.name} shares a working set as {key!r}, which is taken; remove it first")
@@ -161,12 +161,12 @@ class Space:
             raise InvalidHandle(
                 f"{self.name} shares a working set that {context.pending} passes still use; await them first"
             )
-        shared[key] = pages.fork(self.engine.pool, context)
+        shared.add(key, pages.fork(self.engine.pool, context), seconds)
 
     def adopt(self, key: str) -> int | None:
         """A copy of what is shared under a key; None where nothing is."""
         self.check_open()
-        found = self.engine.shared.get(key)
+        found = self.engine.shared.find(key)
         if found is None:
             return None
         copy = pages.fork(self.engine.pool, found)
@@ -175,10 +175,7 @@ class Space:
 
     def unshare(self, key: str) -> bool:
         """End it; who has a copy keeps it. Whether there was anything."""
-        found = self.engine.shared.pop(key, None)
-        if found is not None:
-            pages.give_back(self.engine.pool, found)
-        return found is not None
+        return self.engine.shared.remove(key)
 
     def hide(self, working_set: int, start: int, hidden: tuple[bool, ...]) -> None:
         """Mask (True) or unmask the tokens from ``start`` on, for later passes of this working set alone."""

@@ -134,7 +134,9 @@ CORE: dict[str, Interface] = {
             "[method]working-set.hide": lambda guest, handle, start, hidden: guest.space.hide(
                 handle, start, tuple(hidden)
             ),
-            "[method]working-set.add": lambda guest, handle, key: guest.space.share(handle, _checked_key(guest, key)),
+            "[method]working-set.add": lambda guest, handle, key, time: guest.space.share(
+                handle, _checked_key(guest, key), None if time is None else time / 1e9
+            ),
             "[static]working-set.find": lambda guest, key: guest.space.adopt(key),
             "[static]working-set.remove": lambda guest, key: guest.space.unshare(key),
             "[method]working-set.discard": lambda guest, handle, first, count: guest.space.discard(

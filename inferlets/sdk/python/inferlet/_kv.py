@@ -96,6 +96,22 @@ class KV:
         self._release()
         self._pages, self.seen = pages, seen
 
+    def share(self, key: str, seconds: float | None) -> None:
+        self._check_open()
+        assert self._pages is not None
+        self._pages.add(key, seconds=seconds)
+
+    def resume(self, key: str, seen: int) -> bool:
+        """Holds what was shared, if it is there: ``seen`` tokens, and the room for them."""
+        found = WorkingSet.find(key)
+        if found is None:
+            return False
+        try:
+            self.hold(found.fork(seed=self._seed), seen)
+        finally:
+            found.close()
+        return True
+
     def adopt(self, other: KV) -> None:
         """Takes over what ``other`` holds, in place of its own."""
         other._check_open()

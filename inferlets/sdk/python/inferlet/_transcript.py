@@ -10,7 +10,7 @@ from inferlet import _loop, model
 from inferlet._host import LoadSnapshot, SaveSnapshot, host
 from inferlet._kv import KV, check_length
 from inferlet._seeds import derived
-from inferlet.errors import InvalidHandle, Irreversible
+from inferlet.errors import InvalidHandle, Irreversible, UsageError
 from inferlet.eta import WorkingSet
 from inferlet.eta.trace import Traced
 
@@ -100,6 +100,24 @@ class Transcript:
         """The tokens of ``other``, which begin with these, and what it has forwarded of them."""
         self._kv.adopt(other._kv)
         self.append(other.tokens[len(self.tokens) :])
+
+    def share(self, key: str, seconds: float | None) -> None:
+        if not self.tokens or self._kv.seen < len(self.tokens) - 1:
+            raise UsageError(
+                f"a context of {len(self.tokens)} tokens, {self._kv.seen} of which were forwarded, can't be shared as {key!r}; "
+                "generate from it, or read it, before"
+            )
+        self._kv.share(key, seconds)
+
+    def resume(self, key: str, tokens: list[int]) -> int:
+        """What a shared context is sure to hold are all of its tokens but the last one."""
+        if self.tokens:
+            raise UsageError(f"a context of {len(self.tokens)} tokens can't resume {key!r}; do it in an empty one")
+        check_length(len(tokens))
+        if len(tokens) < 2 or not self._kv.resume(key, len(tokens) - 1):
+            return 0
+        self.append(tokens)
+        return self._kv.seen
 
     def close(self) -> None:
         self._kv.close()

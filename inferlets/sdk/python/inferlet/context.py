@@ -319,6 +319,19 @@ class Context:
         state = await snapshots.load(transcript, name)
         return cls.of(transcript, Turn[state["turn"]], opened=state["opened"], thinking=state.get("thinking"))
 
+    def share(self, key: str, *, seconds: float | None = None) -> None:
+        """Lets every inferlet of this host go on after it, as it is now, with ``resume``: until ``WorkingSet.remove(key)`` or,
+        with ``seconds``, for so long, or until its pages are needed.
+
+        Raises UsageError while tokens are still to be forwarded, but the last one, InvalidHandle if the key is taken.
+        """
+        self.transcript.share(key, seconds)
+
+    def resume(self, key: str, tokens: Iterable[int]) -> int:
+        """Puts the tokens of what was shared under the key into this context, empty as it is, on its pages: how many of them
+        needn't be forwarded. 0, and nothing done, where there is nothing any more."""
+        return self.transcript.resume(key, check_tokens(tokens))
+
     def close(self) -> None:
         """Gives the pages back."""
         self.transcript.close()

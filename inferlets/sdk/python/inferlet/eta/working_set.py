@@ -8,7 +8,9 @@ from types import TracebackType
 
 from inferlet import _check, _loop, model
 from inferlet._host import WorkingSetHandle, host
-from inferlet.errors import ContextOverflow, InvalidHandle
+from inferlet.errors import ContextOverflow, InvalidHandle, UsageError
+
+_MOST_SECONDS = 2**33
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +86,16 @@ class WorkingSet:
         where the model has recurrent state."""
         self._ready().hide(_whole(start, "start"), [bool(one) for one in hidden])
 
-    def add(self, key: str) -> None:
-        """Lets every inferlet of this host find it, as it is now, under a key. It stays there when this program has ended.
+    def add(self, key: str, *, seconds: float | None = None) -> None:
+        """Lets every inferlet of this host find it, as it is now, under a key. It stays there when this program has ended: until
+        it is removed or, with ``seconds``, for so long, or until its pages are needed.
 
         Raises InvalidHandle if the key is taken, or a pass still uses the working set: await it first.
         """
-        self._ready().add(_check.text(key, "WorkingSet.add"))
+        if seconds is not None and not 0 <= seconds < _MOST_SECONDS:
+            raise UsageError(f"{seconds!r} seconds were given for {key!r}; give a number from 0 up")
+        nanoseconds = None if seconds is None else int(seconds * 1e9)
+        self._ready().add(_check.text(key, "WorkingSet.add"), nanoseconds)
 
     @staticmethod
     def find(key: str) -> WorkingSet | None:
