@@ -14,7 +14,7 @@ from pie_edge.host.events import Events
 from pie_edge.host.facilities import Facilities, SnapshotShelf
 from pie_edge.host.http import Request, Response
 from pie_edge.host.level1 import Level1
-from pie_edge.host.mailbox import Mailbox
+from pie_edge.host.mailbox import File, Mailbox
 from pie_edge.host.table import Table
 from pie_edge.host.topics import Subscription
 from pie_edge.host.wasi import STDERR, Outside
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _MOST_DECODERS = 10_000
 _MOST_SUBSCRIPTIONS = 256
 _MOST_RESPONSES = 256
+_MOST_FILES = 256
 
 
 class Turns(Protocol):
@@ -112,10 +113,11 @@ class Guest:
     answers: Table[TokenDecoder] = field(init=False)
     subscriptions: Table[Subscription] = field(init=False)
     responses: Table[Response] = field(init=False)
+    files: Table[File] = field(init=False)
 
     def __post_init__(self) -> None:
         sink = None if self.has_client else self.on_text
-        self.mailbox = Mailbox(self.name, self.limits.message, self.limits.unread, sink)
+        self.mailbox = Mailbox(self.name, self.limits, sink)
         self.events = Events(partial(requests.begin, self), lambda: self.wake(), self.space.forget)
         self.outside = Outside(self._raw_output)
         self.level1 = Level1(self.space, self.model.facts.page_size, self.facilities.open_handles)
@@ -124,6 +126,7 @@ class Guest:
         self.answers = Table(self.name, "decoder of answers", _MOST_DECODERS)
         self.subscriptions = Table(self.name, "subscription", _MOST_SUBSCRIPTIONS)
         self.responses = Table(self.name, "response", _MOST_RESPONSES)
+        self.files = Table(self.name, "file", _MOST_FILES)
         self._fetching = asyncio.Semaphore(self.limits.http_at_once)
 
     @property
@@ -143,6 +146,7 @@ class Guest:
             subscription.close()
         self.subscriptions.clear()
         self.responses.clear()
+        self.files.clear()
         self.space.close()
         self.mailbox.end()
 

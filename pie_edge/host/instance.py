@@ -15,6 +15,7 @@ from wasmtime import Store, WasmtimeError
 from pie_edge.errors import InferletCancelled, InferletFailed, InferletTimeout, PieError
 from pie_edge.host import verdict
 from pie_edge.host.guest import Guest
+from pie_edge.host.mailbox import File
 from pie_edge.host.wasm.fiber import ExportCall, Fiber, HostFunctionError, Instantiation
 
 if TYPE_CHECKING:
@@ -83,7 +84,9 @@ class Instance:
 
     async def receive(self) -> str | None:
         """The inferlet's next message; None when it has ended and every message was taken."""
-        return await self.guest.mailbox.take()
+        item = await self.guest.mailbox.outbox.take()
+        assert not isinstance(item, File), "it sends files only to who said that it takes them"
+        return item
 
     def hang_up(self) -> None:
         """The client has gone: messages are dropped, and an inferlet that waits for one is told."""

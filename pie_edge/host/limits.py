@@ -15,6 +15,8 @@ class Limits:
     """Characters of the longest message to or from the client, and of one to a topic."""
     unread: int = 16 * 2**20
     """Characters in messages that the client hasn't taken yet."""
+    file: int = 64 * 2**20
+    """Bytes of the longest file to or from the client, and of all that the inferlet hasn't taken yet."""
     backlog: int = 2**20
     """Characters in messages of one subscription that the inferlet hasn't taken yet."""
     source: int = 4 * 2**20

@@ -108,7 +108,19 @@ def _tensor(tensor: HostTensor) -> tuple[tuple[int, ...], tuple[str, Any]]:
 
 
 def _receive(guest: Guest, _: None) -> Begun:
-    return guest.mailbox.receive(), _text
+    return guest.mailbox.messages.next(), _text
+
+
+def _drain(guest: Guest, _: None) -> Begun:
+    return guest.mailbox.drained(), lambda _: NOTHING
+
+
+def _signal(guest: Guest, _: None) -> Begun:
+    return guest.mailbox.signals.next(), _text
+
+
+def _receive_file(guest: Guest, _: None) -> Begun:
+    return guest.mailbox.files.next(), lambda file: ("file", guest.files.add(file))
 
 
 def _synchronize(guest: Guest, queue: int) -> Begun:
@@ -187,6 +199,9 @@ _UNNAMED: dict[str, Callable[[Guest, Any], Begun]] = {
     "take-value": lambda guest, channel: _value(guest, channel, stays=False),
     "read-value": lambda guest, channel: _value(guest, channel, stays=True),
     "receive": _receive,
+    "drain": _drain,
+    "signal": _signal,
+    "receive-file": _receive_file,
     "synchronize": _synchronize,
     "next-distribution": _next_distribution,
     "attention-mass": _attention_mass,

@@ -336,11 +336,11 @@ def test_what_children_and_their_children_used_is_counted() -> None:
 
 def test_a_mailbox_takes_no_more_than_its_reader_is_ready_for() -> None:
     async def body() -> None:
-        box = Mailbox("reader", 8, 10)
+        box = Mailbox("reader", Limits(message=8, unread=10))
         box.post("12345678")
         with pytest.raises(ResourceError, match="reader has 8 characters of messages unread, the most is 10"):
             box.post("123")
-        assert await box.receive() == "12345678"
+        assert await box.messages.next() == "12345678"
         box.post("123")
 
     asyncio.run(body())

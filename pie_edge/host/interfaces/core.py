@@ -7,7 +7,7 @@ from typing import Any
 from pie_edge import __version__
 from pie_edge.errors import InferletInvalid, ResourceError
 from pie_edge.host.guest import Guest
-from pie_edge.host.interfaces import CHANNEL, DECODER, WORKING_SET, Interface
+from pie_edge.host.interfaces import CHANNEL, DECODER, FILE, LONGEST_READ, WORKING_SET, Interface
 from pie_edge.host.interfaces.encoding import Tokens, encoded
 from pie_edge.host.requests import ELEMENTS, as_bytes
 from pie_edge.tokenizer import Detokenizer
@@ -90,6 +90,10 @@ def _vocabulary(guest: Guest, first: int, count: int) -> tuple[list[int], bytes]
     return [len(one) for one in spelled], b"".join(spelled)
 
 
+def _read_file(guest: Guest, file: int, offset: int, count: int) -> bytes:
+    return guest.files.find(file).data[offset : offset + min(count, LONGEST_READ)]
+
+
 CORE: dict[str, Interface] = {
     "types": ({}, {}),
     "runtime": (
@@ -148,5 +152,15 @@ CORE: dict[str, Interface] = {
             "[method]channel.set": lambda guest, channel, value: guest.space.channels.set(channel, *as_bytes(value)),
         },
     ),
-    "session": ({}, {"send": lambda guest, text: guest.mailbox.send(text)}),
+    "session": (
+        {"file": (FILE, lambda guest, file: guest.files.drop(file))},
+        {
+            "send": lambda guest, text: guest.mailbox.send(text),
+            "is-full": lambda guest: guest.mailbox.full,
+            "send-file": lambda guest, name, part, last: guest.mailbox.send_file(name, bytes(part), last),
+            "[method]file.name": lambda guest, file: guest.files.find(file).name,
+            "[method]file.size": lambda guest, file: len(guest.files.find(file).data),
+            "[method]file.read": _read_file,
+        },
+    ),
 }

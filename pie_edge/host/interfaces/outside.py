@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from pie_edge.host.guest import Guest
-from pie_edge.host.interfaces import CHILD, RESPONSE, SUBSCRIPTION, Interface
-
-_LONGEST_READ = 256 * 1024
-"""Bytes in one call: each takes 32 on its way."""
+from pie_edge.host.interfaces import CHILD, LONGEST_READ, RESPONSE, SUBSCRIPTION, Interface
 
 
 def _broadcast(guest: Guest, topic: str, text: str) -> int:
@@ -15,7 +12,7 @@ def _broadcast(guest: Guest, topic: str, text: str) -> int:
 
 def _read(guest: Guest, response: int, offset: int, count: int) -> bytes:
     body = guest.responses.find(response).answer.body
-    return body[offset : offset + min(count, _LONGEST_READ)]
+    return body[offset : offset + min(count, LONGEST_READ)]
 
 
 def _send(guest: Guest, child: int, text: str) -> None:

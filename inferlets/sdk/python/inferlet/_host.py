@@ -17,15 +17,19 @@ from inferlet._requests import (
     ChannelValue,
     ChildMessage,
     ChildResult,
+    Drain,
     Elements,
     Fetch,
+    File,
     Forward,
     LoadSnapshot,
     Masses,
     Message,
     NextDistribution,
+    NextSignal,
     Outcome,
     Receive,
+    ReceiveFile,
     Request,
     Response,
     SaveSnapshot,
@@ -43,17 +47,21 @@ __all__ = [
     "ChildMessage",
     "ChildResult",
     "Description",
+    "Drain",
     "Elements",
     "Facts",
     "Fetch",
+    "File",
     "Forward",
     "Host",
     "LoadSnapshot",
     "Masses",
     "Message",
     "NextDistribution",
+    "NextSignal",
     "Outcome",
     "Receive",
+    "ReceiveFile",
     "Request",
     "Response",
     "SaveSnapshot",
@@ -271,6 +279,8 @@ class Host(PagesHost, OutsideHost, Protocol):
         """Nobody waits for an outstanding request any more."""
 
     def send(self, text: str) -> None: ...
+    def is_full(self) -> bool: ...
+    def send_file(self, name: str, part: bytes, last: bool) -> None: ...
 
 
 _installed: Host | None = None

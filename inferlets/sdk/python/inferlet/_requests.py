@@ -93,6 +93,21 @@ class Receive:
 
 
 @dataclass(slots=True)
+class Drain:
+    """The client has read, but for a rest, what was sent to it. The outcome is None."""
+
+
+@dataclass(slots=True)
+class NextSignal:
+    """The client's next signal, by name."""
+
+
+@dataclass(slots=True)
+class ReceiveFile:
+    """The client's next file: a ``File``."""
+
+
+@dataclass(slots=True)
 class Synchronize:
     """All that a queue has by now is done. The outcome is None."""
 
@@ -169,6 +184,9 @@ Request = (
     Forward
     | ChannelValue
     | Receive
+    | Drain
+    | NextSignal
+    | ReceiveFile
     | Synchronize
     | NextDistribution
     | AttentionMass
@@ -206,4 +224,12 @@ class Response:
     body: bytes
 
 
-Outcome = list[Tensor] | str | Candidates | Masses | Response | PieError | None
+@dataclass(slots=True)
+class File:
+    """As a client sent it."""
+
+    name: str
+    data: bytes
+
+
+Outcome = list[Tensor] | str | Candidates | Masses | Response | File | PieError | None

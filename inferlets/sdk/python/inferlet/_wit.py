@@ -82,6 +82,8 @@ class ComponentHost(Pages, Outside):
     chat_seal = staticmethod(checked(chat.seal))
     chat_stop_tokens = staticmethod(chat.stop_tokens)
     send = staticmethod(checked(session.send))
+    is_full = staticmethod(session.is_full)
+    send_file = staticmethod(checked(session.send_file))
     remove_working_set = staticmethod(checked(forward.WorkingSet.remove))
 
     def print(self, stream: str, text: str) -> None:

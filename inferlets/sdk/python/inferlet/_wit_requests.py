@@ -14,15 +14,19 @@ from inferlet._requests import (
     ChannelValue,
     ChildMessage,
     ChildResult,
+    Drain,
     Elements,
     Fetch,
+    File,
     Forward,
     LoadSnapshot,
     Masses,
     Message,
     NextDistribution,
+    NextSignal,
     Outcome,
     Receive,
+    ReceiveFile,
     Request,
     Response,
     SaveSnapshot,
@@ -39,6 +43,7 @@ _ELEMENTS = {
     "bools": types.Elements_Bools,
 }
 _RECEIVE = events.Request_Receive()
+_DRAIN = events.Request_Drain()
 _PIECE = 256 * 1024  # bytes of a body that one call reads
 
 
@@ -110,12 +115,21 @@ def _response(value: events.Value_Response) -> Response:
         return Response(response.status(), response.url(), list(response.headers()), body)
 
 
+def _file(value: events.Value_File) -> File:
+    """All of it, and then the host's copy goes."""
+    with value.value as file:
+        return File(file.name(), b"".join(bytes(file.read(at, _PIECE)) for at in range(0, file.size(), _PIECE)))
+
+
 _CASES: dict[type, Callable[[Any], Any]] = {
     Forward: _forward,
     ChannelValue: lambda request: (events.Request_ReadValue if request.stays else events.Request_TakeValue)(
         request.channel
     ),
     Receive: lambda request: _RECEIVE,
+    Drain: lambda request: _DRAIN,
+    NextSignal: lambda request: events.Request_Signal(),
+    ReceiveFile: lambda request: events.Request_ReceiveFile(),
     Synchronize: lambda request: events.Request_Synchronize(request.queue),
     NextDistribution: lambda request: events.Request_NextDistribution(request.embed),
     AttentionMass: lambda request: events.Request_AttentionMass(request.embed),
@@ -133,4 +147,5 @@ _VALUES: dict[type, Callable[[Any], Outcome]] = {
     events.Value_Distribution: lambda value: Candidates(value.value.tokens, value.value.probabilities),
     events.Value_Masses: lambda value: Masses(value.value),
     events.Value_Response: _response,
+    events.Value_File: _file,
 }
