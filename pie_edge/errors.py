@@ -2,7 +2,8 @@
 
     PieError
     ├── UsageError            the command line or an argument is wrong
-    │   └── ConfigError       a setting is unknown or has the wrong type
+    │   ├── ConfigError       a setting is unknown or has the wrong type
+    │   └── GrammarError      a grammar that can't be enforced, or a token that it doesn't allow
     ├── ModelError            a checkpoint can't be used
     │   ├── ModelNotFound     no such model here or at its source
     │   ├── FetchFailed       it is there, and didn't arrive: the network, the index, the disk
@@ -58,6 +59,10 @@ class UsageError(PieError):
 
 class ConfigError(UsageError):
     code = "config"
+
+
+class GrammarError(UsageError):
+    code = "grammar"
 
 
 class ModelError(PieError):

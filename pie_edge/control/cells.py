@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pie_edge.errors import PieError
-from pie_edge.program.node_types import TensorType
+from pie_edge.program.node_types import Element, TensorType
 
 
 @dataclass(slots=True, eq=False)
@@ -72,6 +72,14 @@ class Cell:
             elif self.error is not None:
                 future.set_exception(self.error)
                 future.exception()  # a caller that has gone doesn't make asyncio complain
+
+
+def given_words(data: bytes) -> Cell:
+    """What the host has: whole numbers of 32 bits, in a row."""
+    count = len(data) // 4
+    cell = Cell(TensorType(Element.U32, (count,)), count)
+    cell.set(data)
+    return cell
 
 
 @dataclass(slots=True)

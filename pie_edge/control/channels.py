@@ -212,7 +212,9 @@ class Exchange:
         return tuple(found.values())
 
     def _cell(self, source: Source) -> Cell:
-        if isinstance(source, OutputOf):
+        if isinstance(source, Cell):
+            cell = source
+        elif isinstance(source, OutputOf):
             cell = self._channels.output(source)
         else:
             cell = self._channels._peek(source.channel, self._taken[source.channel])

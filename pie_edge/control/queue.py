@@ -45,7 +45,8 @@ class Next:
     stays: bool = False
 
 
-Source = OutputOf | Next
+Source = OutputOf | Next | Cell
+"""A cell is a value of the host's own."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,8 @@ from pie_edge.host.wasi import STDERR, Outside
 if TYPE_CHECKING:
     from pie_edge.control.engine import ModelFacts
     from pie_edge.control.space import Space
+    from pie_edge.grammar import Grammar, Matcher
+    from pie_edge.host.constraints import Constraints
     from pie_edge.host.limits import Limits
     from pie_edge.host.source import Source
     from pie_edge.tokenizer import Detokenizer, Tokenizer
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 
 _MOST_DECODERS = 10_000
+_MOST_GRAMMARS = 1_000
+_MOST_MATCHERS = 10_000
 _MOST_SUBSCRIPTIONS = 256
 _MOST_RESPONSES = 256
 _MOST_FILES = 256
@@ -67,6 +71,7 @@ class Model:
     facts: ModelFacts
     tokenizer: Tokenizer
     turns: Turns | None
+    constraints: Constraints
     template: str = ""
     attention_layers: int = 0
     adapters: tuple[str, ...] = ()
@@ -111,6 +116,8 @@ class Guest:
     children: Children = field(init=False)
     decoders: Table[Detokenizer] = field(init=False)
     answers: Table[TokenDecoder] = field(init=False)
+    grammars: Table[Grammar] = field(init=False)
+    matchers: Table[Matcher] = field(init=False)
     subscriptions: Table[Subscription] = field(init=False)
     responses: Table[Response] = field(init=False)
     files: Table[File] = field(init=False)
@@ -124,6 +131,8 @@ class Guest:
         self.children = Children(self)
         self.decoders = Table(self.name, "decoder", _MOST_DECODERS)
         self.answers = Table(self.name, "decoder of answers", _MOST_DECODERS)
+        self.grammars = Table(self.name, "grammar", _MOST_GRAMMARS)
+        self.matchers = Table(self.name, "matcher", _MOST_MATCHERS)
         self.subscriptions = Table(self.name, "subscription", _MOST_SUBSCRIPTIONS)
         self.responses = Table(self.name, "response", _MOST_RESPONSES)
         self.files = Table(self.name, "file", _MOST_FILES)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pie_edge.errors import InferletCancelled, ResourceError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
+from pie_edge.host.constraints import Constraints
 from pie_edge.host.facilities import Facilities, Launch
 from pie_edge.host.guest import Guest, Model, Turns
 from pie_edge.host.instance import Instance, Outcome
@@ -124,6 +125,7 @@ class Host:
                 facts,
                 tokenizer,
                 turns,
+                Constraints(tokenizer, facts.vocabulary),
                 template,
                 engine.observable_layers,
                 engine.adapters,

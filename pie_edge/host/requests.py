@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pie_edge.control.observation import Observation
 from pie_edge.control.queue import ForwardCall, HostTensor, Next, OutputOf, Source
 from pie_edge.errors import InferletError, InvalidHandle, PieError
+from pie_edge.host.constraints import allowed
 from pie_edge.host.http import Request as HttpRequest
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def _forward(guest: Guest, ticket: int, call: tuple[Any, ...]) -> Begun:
         positions=None if positions is None else tuple(positions),
         mask=None if mask is None else _seen(guest, mask, end - start, end),
         observed=None if observed is None else Observation(*map(tuple, observed)),
-        embeds=tuple((after, _source(source)) for after, source in embeds),
-        fetches=tuple((parameter, _source(source)) for parameter, source in fetches),
+        embeds=tuple((after, _source(guest, source)) for after, source in embeds),
+        fetches=tuple((parameter, _source(guest, source)) for parameter, source in fetches),
         puts=tuple(puts),
         name=ticket,
         adapter=adapter,
@@ -80,8 +81,10 @@ def _forward(guest: Guest, ticket: int, call: tuple[Any, ...]) -> Begun:
     return guest.space.submit(asked), lambda tensors: ("tensors", [_tensor(tensor) for tensor in tensors])
 
 
-def _source(source: tuple[str, Any]) -> Source:
+def _source(guest: Guest, source: tuple[str, Any]) -> Source:
     kind, of = source
+    if kind == "allowed":
+        return allowed(guest.matchers.find(of))
     return OutputOf(*of) if kind == "output" else Next(of, stays=kind == "read")
 
 

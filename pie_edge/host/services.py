@@ -11,6 +11,7 @@ from pie_edge.host import interfaces
 from pie_edge.host.interfaces import Interface
 from pie_edge.host.interfaces.chat import CHAT
 from pie_edge.host.interfaces.core import CORE
+from pie_edge.host.interfaces.grammar import GRAMMARS
 from pie_edge.host.interfaces.outside import OUTSIDE
 from pie_edge.host.interfaces.pages import PAGES
 from pie_edge.host.wasm.imports import Imports
@@ -19,10 +20,13 @@ VERSION = "0.1.0"
 """Of the WIT package."""
 RESOURCES = {number: ResourceType.host(number) for number in interfaces.RESOURCES}
 
-MAY_WAIT = {("chat", "turn"), ("chat", "conversation"), ("tools", "equip"), ("tools", "answer"), ("model", "encode")}
+MAY_WAIT = {
+    *(("chat", "turn"), ("chat", "conversation"), ("tools", "equip"), ("tools", "answer"), ("model", "encode")),
+    ("grammar", "[static]grammar.compile"),
+}
 """Functions that may give back a future for their answer; their guest sleeps until it is there."""
 
-_TABLE: dict[str, Interface] = CORE | CHAT | PAGES | OUTSIDE
+_TABLE: dict[str, Interface] = CORE | CHAT | GRAMMARS | PAGES | OUTSIDE
 
 
 def define(linker: Linker, imports: Imports) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pie_edge.control.engine import Engine
 from pie_edge.errors import PieError
+from pie_edge.host.constraints import Constraints
 from pie_edge.host.guest import Guest, Model
 from pie_edge.host.limits import Limits
 from pie_edge.host.services import _TABLE
@@ -75,6 +76,7 @@ class NativeHost:
             engine.facts,
             tokenizer,
             turns,
+            Constraints(tokenizer, engine.facts.vocabulary),
             attention_layers=engine.observable_layers,
             adapters=engine.adapters,
             reversible=engine.reversible,

@@ -7,8 +7,8 @@ from pie_edge.host.wasm.imports import HostFunction
 Interface = tuple[dict[str, tuple[int, HostFunction]], dict[str, HostFunction]]
 """Resources by name, each with its number and what drops one; functions by name, which take the guest first."""
 
-RESOURCES = range(1, 10)
-WORKING_SET, DECODER, QUEUE, SUBSCRIPTION, RESPONSE, CHILD, CHANNEL, ANSWER, FILE = RESOURCES
+RESOURCES = range(1, 12)
+WORKING_SET, DECODER, QUEUE, SUBSCRIPTION, RESPONSE, CHILD, CHANNEL, ANSWER, FILE, GRAMMAR, MATCHER = RESOURCES
 
 LONGEST_READ = 256 * 1024
 """Bytes in one call: each takes 32 on its way."""

@@ -45,6 +45,7 @@ class _Form(NamedTuple):
     seen: int
     repeats: bool
     adjusts: bool
+    masked: bool
     logprobs: int | None
 
 
@@ -54,12 +55,14 @@ class Chooser:
     ``logprobs`` asks for log probabilities: of the token chosen, and of that many likeliest ones.
     """
 
-    def __init__(self, sampler: Sampler, logprobs: int | None = None) -> None:
+    def __init__(self, sampler: Sampler, logprobs: int | None = None, matcher: int | None = None) -> None:
+        """``matcher`` is the number of one that says which tokens may be chosen."""
         if logprobs is not None and (type(logprobs) is not int or not 0 <= logprobs <= _MOST_ALTERNATIVES):
             raise UsageError(
                 f"logprobs is {logprobs!r}; give 0 (of the token alone) to {_MOST_ALTERNATIVES} alternatives"
             )
         self._sampler = sampler
+        self._masked = matcher is not None
         self._logprobs = None if logprobs is None else min(logprobs, model.vocabulary_size())
         self._penalties = Penalties(sampler) if sampler.penalises else None
         self._bound = 2 * sampler.mirostat.target if sampler.mirostat is not None else 0.0
@@ -75,6 +78,7 @@ class Chooser:
             "repetition": float(sampler.repetition),
             "bias_ids": self._bias[0],
             "bias": self._bias[1],
+            "allowed": matcher,
         }
 
     def epilogue(self) -> Traced:
@@ -100,13 +104,22 @@ class Chooser:
         """What the epilogue gave, remembered for the next one."""
         found = result if isinstance(result, dict) else {"token": result}
         token = found["token"]
-        if self._penalties is not None:
-            self._penalties.add(token)
+        self.note(token)
         mirostat = self._sampler.mirostat
         if mirostat is not None:
             self._bound -= mirostat.rate * (-found["drawn"] / _LN2 - mirostat.target)
         alternatives = tuple(zip(found.get("ids", ()), found.get("logprobs", ()), strict=True))
         return Choice(token, found.get("logprob"), alternatives)
+
+    def note(self, token: int) -> None:
+        """A token that was made, by this or by something else."""
+        if self._penalties is not None:
+            self._penalties.add(token)
+
+    @property
+    def reports(self) -> bool:
+        """Whether log probabilities were asked for."""
+        return self._logprobs is not None
 
     def _form(self, seen: int) -> _Form:
         s = self._sampler
@@ -122,6 +135,7 @@ class Chooser:
             seen=seen,
             repeats=s.repetition != 1,
             adjusts=s.adjusts,
+            masked=self._masked,
             logprobs=self._logprobs,
         )
 
@@ -152,7 +166,9 @@ def _results(form: _Form, slots: Slots) -> Tensor | dict[str, Tensor]:
 
 
 def biased(form: _Form, slots: Slots, x: Tensor) -> Tensor:
-    """Logits with bias and penalties."""
+    """Logits with bias and penalties, −inf where a grammar allows nothing."""
+    if form.masked:
+        x = ops.mask_logits(x, slots.mask("allowed"))
     if form.bias:
         x = ops.scatter(x, slots.ids("bias_ids", form.bias), slots.numbers("bias", form.bias), "add")
     if not form.seen:

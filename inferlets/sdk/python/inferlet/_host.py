@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from inferlet._events import Event
+from inferlet._matching import GrammarHandle, GrammarHost, MatcherHandle, MatcherState
 from inferlet._requests import (
     AttentionMass,
     Candidates,
@@ -53,9 +54,12 @@ __all__ = [
     "Fetch",
     "File",
     "Forward",
+    "GrammarHandle",
     "Host",
     "LoadSnapshot",
     "Masses",
+    "MatcherHandle",
+    "MatcherState",
     "Message",
     "NextDistribution",
     "NextSignal",
@@ -230,7 +234,7 @@ class OutsideHost(Protocol):
     def delete_snapshot(self, name: str) -> None: ...
 
 
-class Host(PagesHost, OutsideHost, Protocol):
+class Host(PagesHost, OutsideHost, GrammarHost, Protocol):
     """The interfaces of the WIT world that an inferlet is written against."""
 
     def version(self) -> str: ...

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from inferlet.eta.tensor import Elements, Tensor, dtype, param
+from inferlet import model
+from inferlet._host import Source
+from inferlet.eta.tensor import CASES, Elements, Tensor, apply, dtype, param
 from inferlet.eta.trace import Traced, trace
 
 CAPACITIES = (8, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
@@ -33,6 +35,7 @@ class Slots:
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self.masks: set[str] = set()
 
     def number(self, name: str) -> Tensor:
         return self._add(name, 1.0, dtype.f32)
@@ -45,6 +48,14 @@ class Slots:
 
     def ids(self, name: str, length: int) -> Tensor:
         return self._add(name, [NOWHERE] * length, dtype.u32)
+
+    def mask(self, name: str) -> Tensor:
+        """A mask over the vocabulary. Its value is a matcher's number: the mask itself never comes through the program."""
+        words = -(-model.vocabulary_size() // 32)
+        tensor = self.tensors[name] = apply("param", dtype=dtype.u32.value, shape=[words])
+        tensor.node.parameter = (CASES[dtype.u32], [])
+        self.masks.add(name)
+        return tensor
 
     def _add(self, name: str, value: Any, kind: dtype) -> Tensor:
         tensor = self.tensors[name] = param(value, kind)
@@ -59,6 +70,7 @@ class Recipe:
         self._traced = trace(lambda: build(slots))
         # Only parameters that the result needs come with a pass.
         self._places: dict[str, int] = {}
+        self._masks = slots.masks
         for name, tensor in slots.tensors.items():
             for place, value in enumerate(self._traced.parameters):
                 if value is tensor.node.parameter:
@@ -67,7 +79,11 @@ class Recipe:
     def with_values(self, values: Mapping[str, Any]) -> Traced:
         """The epilogue of one pass: ``values`` are numbers or flat lists, by the names of the slots."""
         parameters: list[Elements] = list(self._traced.parameters)
+        fetches: list[tuple[int, Source]] = []
         for name, place in self._places.items():
             value = values[name]
-            parameters[place] = (parameters[place][0], value if isinstance(value, list) else [value])
-        return self._traced.with_parameters(parameters)
+            if name in self._masks:
+                fetches.append((place, ("allowed", value, 0)))
+            else:
+                parameters[place] = (parameters[place][0], value if isinstance(value, list) else [value])
+        return self._traced.with_parameters(parameters, fetches)

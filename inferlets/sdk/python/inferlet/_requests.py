@@ -54,7 +54,8 @@ class ChannelHandle(Protocol):
 
 
 Source = tuple[str, int, int]
-"""``("output", ticket, number)``: of an epilogue under way; ``("take" | "read", channel, 0)``: a channel's next value."""
+"""``("output", ticket, number)``: of an epilogue under way; ``("take" | "read", channel, 0)``: a channel's next value;
+``("allowed", matcher, 0)``: a matcher's mask, for a parameter."""
 
 
 @dataclass(slots=True)

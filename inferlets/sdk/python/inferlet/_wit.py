@@ -10,6 +10,7 @@ from inferlet._host import Facts, Outcome, Request, Used
 from inferlet._requests import Elements
 from inferlet._wit_errors import checked
 from inferlet._wit_formats import AnswerDecoder, names, opens_reasoning
+from inferlet._wit_grammar import Grammars
 from inferlet._wit_outside import Outside
 from inferlet._wit_pages import Pages
 from inferlet._wit_requests import elements, outcome, submission
@@ -62,7 +63,7 @@ class _Channel:
         self.handle.__exit__(None, None, None)
 
 
-class ComponentHost(Pages, Outside):
+class ComponentHost(Pages, Outside, Grammars):
     version = staticmethod(runtime.version)
     instance_id = staticmethod(runtime.instance_id)
     seed = staticmethod(runtime.seed)

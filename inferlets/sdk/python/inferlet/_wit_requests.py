@@ -42,6 +42,7 @@ _ELEMENTS = {
     "unsigned": types.Elements_Unsigned,
     "bools": types.Elements_Bools,
 }
+_SOURCES = {"take": forward.Source_Take, "read": forward.Source_Read, "allowed": forward.Source_Allowed}
 _RECEIVE = events.Request_Receive()
 _DRAIN = events.Request_Drain()
 _PIECE = 256 * 1024  # bytes of a body that one call reads
@@ -83,7 +84,7 @@ def _source(source: Source) -> Any:
     kind, first, second = source
     if kind == "output":
         return forward.Source_Output((first, second))
-    return forward.Source_Take(first) if kind == "take" else forward.Source_Read(first)
+    return _SOURCES[kind](first)
 
 
 def elements(value: Elements) -> Any:

@@ -22,6 +22,7 @@ from inferlet._transcript import Transcript, check_tokens
 from inferlet.errors import InvalidHandle, UsageError
 from inferlet.eta.memo import traced
 from inferlet.generation import Ending, Generation, Logprob, TextDecoder
+from inferlet.grammar import Grammar, Matcher
 from inferlet.samplers import GREEDY, Sampler
 
 
@@ -212,6 +213,7 @@ class Context:
         until: Callable[[Generation], bool] | None = None,
         logprobs: int | None = None,
         decoder: TextDecoder | None = None,
+        grammar: Grammar | Matcher | None = None,
         **settings: Any,
     ) -> Generation:
         """An asynchronous iterator over pieces of text; what is made is appended to the context.
@@ -221,13 +223,18 @@ class Context:
         when the model can read no more. Without a ``sampler`` the likeliest token is taken; settings of one may stand in
         its place: ``generate(temperature=0.7, top_p=0.9)``. ``logprobs`` is how many alternatives to report. A ``decoder`` makes
         the text out of the tokens in place of ``chat.Decoder``: what it leaves out is neither shown nor stopped at.
+
+        With a ``grammar`` only tokens are chosen that it allows, and it ends where the grammar does; a matcher goes along, and a
+        later generation may go on with it. Log probabilities stay those of the model itself.
         """
         chosen = _sampler(sampler, settings)
         if self.turn is Turn.ASKED:
             self.cue()
         ending = Ending(max_tokens, stop, stop_tokens, until)
-        begins = self._begins
-        self._last = Generation(self.transcript, chosen, ending, logprobs, begins=begins, decoder=decoder)
+        begins, matcher = self._begins, _matcher(grammar)
+        self._last = Generation(
+            self.transcript, chosen, ending, logprobs, begins=begins, decoder=decoder, matcher=matcher
+        )
         self._begins = False
         return self._last
 
@@ -343,6 +350,12 @@ class Context:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _matcher(grammar: Grammar | Matcher | None) -> Matcher | None:
+    if not isinstance(grammar, Grammar | Matcher | None):
+        raise UsageError(f"{grammar!r:.80} is no grammar; give a Grammar.json_schema(…), or a matcher of one")
+    return grammar.matcher() if isinstance(grammar, Grammar) else grammar
 
 
 def _sampler(sampler: Sampler | None, settings: dict[str, Any]) -> Sampler:

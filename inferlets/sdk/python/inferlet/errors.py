@@ -2,6 +2,7 @@
 
 PieError
 ├── UsageError            an argument is wrong
+│   └── GrammarError      a grammar that can't be enforced, or a token that it doesn't allow
 ├── ModelError            the model can't do what was asked
 │   ├── ModelNotFound     no model of that name here
 │   ├── Unsupported       a known thing that this model or build can't do
@@ -39,6 +40,10 @@ class PieError(Exception):
 
 class UsageError(PieError):
     code = "usage"
+
+
+class GrammarError(UsageError):
+    code = "grammar"
 
 
 class ModelError(PieError):

@@ -10,12 +10,13 @@ from inferlet import chat, model
 from inferlet._chooser import Choice, Chooser
 from inferlet._transcript import Transcript
 from inferlet.errors import UsageError
+from inferlet.grammar import Matcher
 from inferlet.samplers import Sampler
 from inferlet.stops import StopStrings
 
 FinishReason = Literal["stop", "length", "context", "until"]
-"""``stop``: a stop token or string. ``length``: max_tokens. ``context``: the model can read no more. ``until``: the program's
-own predicate."""
+"""``stop``: a stop token or string, or the end of a grammar. ``length``: max_tokens. ``context``: the model can read no more.
+``until``: the program's own predicate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,10 @@ class Generation(AsyncIterator[str]):
         *,
         begins: bool = False,
         decoder: TextDecoder | None = None,
+        matcher: Matcher | None = None,
     ) -> None:
-        """``begins``: the text begins here, so a tokenizer that puts a space before texts doesn't show it."""
+        """``begins``: the text begins here, so a tokenizer that puts a space before texts doesn't show it. ``matcher`` says what
+        it may be, and goes along."""
         if ending.max_tokens is not None and (type(ending.max_tokens) is not int or ending.max_tokens < 0):
             raise UsageError(
                 f"max_tokens is {ending.max_tokens!r}; give a whole number from 0 up, or None for no limit"
@@ -87,7 +90,8 @@ class Generation(AsyncIterator[str]):
         self.stopped_by: str | int | None = None
         self._transcript = transcript
         self._revision = transcript.revision
-        self._chooser = Chooser(sampler, logprobs)
+        self._matcher = matcher
+        self._chooser = Chooser(sampler, logprobs, None if matcher is None else matcher.id)
         self._max_tokens = ending.max_tokens
         self._until = ending.until
         self._strings = StopStrings(strings)
@@ -114,10 +118,13 @@ class Generation(AsyncIterator[str]):
         return self.text
 
     async def step(self) -> bool:
-        """One token, and the text that has become certain with it; False once there is none to come."""
+        """One token, or those that a grammar leaves no choice of, and the text that has become certain with it; False once there is
+        none to come."""
         if self.finish_reason is not None:
             return False
         self._check_unchanged()
+        if self._matcher is not None and self._follow(self._matcher):
+            return True
         result = await self._transcript.forward(self._chooser.epilogue())
         self._check_unchanged()
         choice = self._chooser.take(result)
@@ -125,11 +132,33 @@ class Generation(AsyncIterator[str]):
         if choice.token in self._stop_tokens:
             self.stopped_by = choice.token
             self._finish("stop")
-        else:
-            self._accept(choice)
+            return True
+        if self._matcher is not None:
+            self._matcher.accept(choice.token)
+        self._accept(choice)
         return True
 
-    def _accept(self, choice: Choice) -> None:
+    def _follow(self, matcher: Matcher) -> bool:
+        """Takes what comes next in any case, if anything does: no pass is run for it. Where log probabilities were asked for,
+        each token has its pass."""
+        forced = [] if self._chooser.reports else matcher.forced
+        if not (forced or matcher.finished):
+            return False
+        matcher.accept(forced)
+        for count, token in enumerate(forced, 1):
+            self.usage.generated += 1
+            self._chooser.note(token)
+            self._accept(Choice(token), last=count == len(forced))
+            if self.finish_reason is not None:
+                matcher.rollback(len(forced) - count)
+                break
+        else:
+            if not forced:
+                self._finish("stop")
+        return True
+
+    def _accept(self, choice: Choice, last: bool = True) -> None:
+        """``last``: the matcher, if there is one, is just behind it."""
         self.tokens.append(choice.token)
         self._transcript.append([choice.token])
         if choice.logprob is not None:
@@ -142,6 +171,8 @@ class Generation(AsyncIterator[str]):
             self._cut()
         elif self._until is not None and self._until(self):
             self._finish("until")
+        elif last and self._matcher is not None and self._matcher.finished:
+            self._finish("stop")
         elif len(self.tokens) == self._max_tokens:
             self._finish("length")
         elif len(self._transcript.tokens) > model.context_size():
@@ -165,6 +196,9 @@ class Generation(AsyncIterator[str]):
             rest = model.encode(self.text[begin:])
         self._transcript.truncate(len(self._transcript.tokens) - len(self.tokens) + kept)
         self._transcript.append(rest)
+        if self._matcher is not None:
+            self._matcher.rollback(len(self.tokens) - kept)
+            self._matcher.accept(rest)
 
     def _check_unchanged(self) -> None:
         if self._transcript.revision != self._revision:

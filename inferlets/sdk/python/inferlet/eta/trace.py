@@ -32,9 +32,9 @@ class Traced:
     puts: list[tuple[int, int]] = field(default_factory=list)
     lines: tuple[str, ...] = ()
 
-    def with_parameters(self, parameters: list[Elements]) -> Traced:
-        """The same epilogue for another pass."""
-        return replace(self, parameters=parameters)
+    def with_parameters(self, parameters: list[Elements], fetches: list[tuple[int, Source]] | None = None) -> Traced:
+        """The same epilogue for another pass. ``fetches`` stand in place of its own."""
+        return replace(self, parameters=parameters, fetches=self.fetches if fetches is None else fetches)
 
     def output_of(self, key: Any) -> int | None:
         """The number of the output that ``result[key]`` is, or with ``key`` None of the only one; None if there is no such."""

@@ -1,0 +1,84 @@
+"""A grammar at work: which tokens may come next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pie_edge.errors import GrammarError
+from pie_edge.grammar.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+
+class Matcher:
+    """Tokens are accepted one after the other; what can't follow is refused, and changes nothing."""
+
+    def __init__(self, inner: LLMatcher, vocabulary: Vocabulary, accepted: int = 0) -> None:
+        self._inner = inner
+        self._vocabulary = vocabulary
+        self._accepted = accepted
+
+    @property
+    def accepted(self) -> int:
+        """How many tokens were accepted, less those that were taken back."""
+        return self._accepted
+
+    @property
+    def accepting(self) -> bool:
+        """Whether the text may end here."""
+        return bool(self._inner.is_accepting())
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing can follow but the end."""
+        return bool(self._inner.is_stopped())
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Raises GrammarError at a token that can't follow; then none of them was accepted."""
+        taken = self._inner.try_consume_tokens(list(tokens))
+        self._check()
+        if taken < len(tokens):
+            self._inner.rollback(taken)
+            raise GrammarError(f"{self._named(tokens[taken])} can't follow {self._accepted + taken} accepted tokens")
+        self._accepted += taken
+
+    def rollback(self, count: int) -> None:
+        """Takes the last ``count`` tokens back. Raises GrammarError for more than were accepted."""
+        if not 0 <= count <= self._accepted:
+            raise GrammarError(
+                f"{count} tokens are to be taken back and {self._accepted} were accepted; give 0 to {self._accepted}"
+            )
+        if count:
+            self._inner.rollback(count)
+            self._check()
+            self._accepted -= count
+
+    def fork(self) -> Matcher:
+        """A copy that goes its own way."""
+        return Matcher(self._inner.deep_copy(), self._vocabulary, self._accepted)
+
+    def mask(self) -> bytes:
+        """Whether each token may come next: bit i % 32 of little-endian word i // 32. Where the text may end, tokens that end an
+        answer may come; some token always may."""
+        mask = bytes(self._inner.compute_bitmask())
+        self._check()
+        return mask[: 4 * self._vocabulary.words].ljust(4 * self._vocabulary.words, b"\0")
+
+    def forced(self) -> list[int]:
+        """The tokens that come next in any case, as the tokenizer would write that text; none where there is a choice."""
+        found = [] if self.finished else list(self._inner.compute_ff_tokens())
+        self._check()
+        return found
+
+    def _check(self) -> None:
+        """A matcher that came to its limits can't go on."""
+        if self._inner.is_error():
+            what = str(self._inner.get_error()).split("\n")[0]
+            raise GrammarError(f"the grammar is too complex to match on from here: {what[:200]}; make it simpler")
+
+    def _named(self, token: int) -> str:
+        tokens = self._vocabulary.tokens
+        spelled = tokens[token] if 0 <= token < len(tokens) else b"outside of the vocabulary"
+        return f"token {token} ({spelled.decode('utf-8', 'replace')!r})"

@@ -1,0 +1,68 @@
+"""Grammars over the model's tokens, and their masks on the way to the device."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pie_edge.control.cells import Cell, given_words
+from pie_edge.tokenizer.vocabulary import Kind
+
+if TYPE_CHECKING:
+    from pie_edge.grammar import Compiler, Grammar, Matcher, Source
+    from pie_edge.tokenizer import Tokenizer
+
+_UNWRITTEN = (Kind.CONTROL, Kind.UNKNOWN, Kind.UNUSED)
+"""Tokens of these kinds are no part of any text."""
+
+
+class Constraints:
+    """Of one model."""
+
+    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
+        """``size`` is how many logits the model has."""
+        self._tokenizer = tokenizer
+        self._size = size
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        from pie_edge.grammar import Compiler, Vocabulary
+
+        tokenizer = self._tokenizer
+        known = range(tokenizer.size)
+        return Compiler(
+            Vocabulary(
+                tokens=[tokenizer.token_bytes(token) for token in known],
+                special=frozenset(token for token in known if tokenizer.kind(token) in _UNWRITTEN),
+                stops=tokenizer.stop_tokens,
+                encode=lambda text: _continued(tokenizer, text),
+                size=self._size,
+            )
+        )
+
+    async def compile(self, source: Source) -> Grammar:
+        """On another thread. Raises GrammarError."""
+        return await asyncio.to_thread(lambda: self.compiler.compile(source))
+
+
+def allowed(matcher: Matcher) -> Cell:
+    """The mask as it is now, as a value that a pass takes. No pass is prepared from one that takes it: the next mask depends on
+    what is sampled."""
+    return given_words(matcher.mask())
+
+
+_BEFORE = "\x02"
+"""A character that no token joins with another one."""
+
+
+def _continued(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a text that follows another one: without the space that some tokenizers put before every text."""
+    if not tokenizer.strips_space:
+        return tokenizer.encode(text)
+    tokens = tokenizer.encode(_BEFORE + text)
+    spelled = b"".join(map(tokenizer.token_bytes, tokens))
+    rest = len(spelled) - len(text.encode())
+    while tokens and rest > 0:
+        rest -= len(tokenizer.token_bytes(tokens.pop(0)))
+    return tokens
