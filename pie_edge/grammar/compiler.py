@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.errors import GrammarError
-from pie_edge.grammar.json_schema import prepare
 from pie_edge.grammar.matcher import Matcher
+from pie_edge.grammar.schema import Prepared, prepare
 from pie_edge.grammar.source import Source
 from pie_edge.grammar.vocabulary import Adapter, Vocabulary
 
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
 
 MOST_KEPT = 256
 """Compiled grammars."""
-_COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As Python writes JSON. One form: so much of an answer is certain and needs no pass, and it can't be padded."""
+MOST_TRIED = 100
+"""Parts of a schema, to find the one that is refused."""
+_COMPACT = {
+    "whitespace_flexible": False,
+    "item_separator": ", ",
+    "key_separator": ": ",
+    "json_allowed_escapes": 'nrtbf\\"',
+}
+"""As Python writes JSON. One form: so much of an answer is certain and needs no pass, it can't be padded, and a name can't come
+again in another spelling."""
 _LIMITS: Any = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 100_000,
@@ -80,29 +89,55 @@ class Compiler:
         return made
 
     def _compiled(self, source: Source) -> LLMatcher:
+        prepared = prepare(source.text) if source.kind == "json-schema" else None
+        inner = self._read(_written(source) if prepared is None else _from_schema(prepared.text))
+        why = _fault(inner)
+        if why and prepared is not None:
+            self._refuse_part(prepared, why)
+        if why:
+            raise GrammarError(f"the {source.kind} grammar is refused: {why}")
+        return inner
+
+    def _read(self, grammar: str) -> LLMatcher:
         import llguidance
 
         assert self._tokenizer is not None
-        limits = llguidance.LLParserLimits(**_LIMITS)
-        inner = llguidance.LLMatcher(self._tokenizer, _written(source), log_level=0, limits=limits)
-        if inner.is_error():
-            what = str(inner.get_error()).strip().split("\n")[0]
-            raise GrammarError(f"the {source.kind} grammar is refused: {what[:500]}")
-        return inner
+        return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=llguidance.LLParserLimits(**_LIMITS))
+
+    def _refuse_part(self, prepared: Prepared, why: str) -> None:
+        """Raises GrammarError for the innermost schema that is refused by itself."""
+        for place, part in prepared.parts[:MOST_TRIED]:
+            own = {"$defs": prepared.definitions, **part} if prepared.definitions else part
+            fault = _fault(self._read(_from_schema(json.dumps(own))))
+            if fault:
+                raise GrammarError(f"the schema can't be enforced: at {place}: {fault}")
+        raise GrammarError(f"the schema can't be enforced: {why}")
+
+
+def _fault(matcher: LLMatcher) -> str:
+    """Why it can't be used; empty if it can."""
+    if matcher.is_error():
+        return str(matcher.get_error()).strip().split("\n")[0][:500]
+    # An expression that matches nothing is found only when it is tried.
+    return "" if any(matcher.compute_bitmask()) else "no text matches it"
+
+
+def _from_schema(text: str) -> str:
+    from llguidance import LLMatcher
+
+    options: Any = _COMPACT
+    return str(LLMatcher.grammar_from_json_schema(text, overrides=options))
 
 
 def _written(source: Source) -> str:
     """As the library reads it."""
     from llguidance import LLMatcher, regex_to_lark
 
-    options: Any = _COMPACT
     match source.kind:
-        case "json-schema":
-            return str(LLMatcher.grammar_from_json_schema(prepare(source.text), overrides=options))
-        case "json":
-            return str(LLMatcher.grammar_from_json_schema('{"type": "object"}', overrides=options))
         case "regex":
             # As JavaScript and JSON Schema have it: \d and \w are ASCII.
             return str(LLMatcher.grammar_from_regex(regex_to_lark(source.text, "dw")))
         case "lark":
             return str(LLMatcher.grammar_from_lark(source.text))
+        case _:
+            return _from_schema('{"type": "object"}')

@@ -64,7 +64,12 @@ class Matcher:
         answer may come; some token always may."""
         mask = bytes(self._inner.compute_bitmask())
         self._check()
-        return mask[: 4 * self._vocabulary.words].ljust(4 * self._vocabulary.words, b"\0")
+        if not mask.strip(b"\0"):
+            raise GrammarError(
+                f"after {self._accepted} tokens nothing can follow: this model has no tokens for the text that has to"
+            )
+        size = 4 * self._vocabulary.words
+        return mask[:size].ljust(size, b"\0")
 
     def forced(self) -> list[int]:
         """The tokens that come next in any case, as the tokenizer would write that text; none where there is a choice."""

@@ -1,0 +1,159 @@
+"""What can't be enforced is refused, with the keyword and its place; nothing of a schema is ignored."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pie_edge.errors import GrammarError
+from pie_edge.grammar import Source
+from pie_edge.grammar.schema.keywords import ANNOTATIONS, REMEDIES
+from pie_edge.grammar.schema.rewrite import REWRITES
+from tests.support.grammars import compiler, matches, of_schema
+
+# The keywords of the vocabularies of draft 2020-12 that say what is valid, and those of earlier drafts that it replaced.
+ASSERTIONS = {
+    *(
+        "$ref",
+        "$dynamicRef",
+        "$recursiveRef",
+        "type",
+        "const",
+        "enum",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "not",
+        "if",
+        "then",
+        "else",
+    ),
+    *(
+        "multipleOf",
+        "maximum",
+        "exclusiveMaximum",
+        "minimum",
+        "exclusiveMinimum",
+        "maxLength",
+        "minLength",
+        "pattern",
+        "format",
+    ),
+    *(
+        "prefixItems",
+        "items",
+        "additionalItems",
+        "contains",
+        "minContains",
+        "maxContains",
+        "maxItems",
+        "minItems",
+        "uniqueItems",
+    ),
+    *(
+        "properties",
+        "patternProperties",
+        "additionalProperties",
+        "propertyNames",
+        "required",
+        "minProperties",
+        "maxProperties",
+    ),
+    *("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties"),
+}
+REFUSED: dict[str, tuple[Any, str]] = {
+    "not": ({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, "#/properties/a/not"),
+    "if": ({"anyOf": [{"type": "null"}, {"if": {}, "then": {}}]}, "#/anyOf/1/if"),
+    "contains": ({"items": {"contains": {"const": 1}}}, "#/items/contains"),
+    "uniqueItems": ({"type": "array", "uniqueItems": True}, "#/uniqueItems"),
+    "dependentRequired": ({"dependentRequired": {"a": ["b"]}}, "#/dependentRequired"),
+    "propertyNames": ({"propertyNames": {"pattern": "^a"}}, "#/propertyNames"),
+    "unevaluatedProperties": ({"unevaluatedProperties": False}, "#/unevaluatedProperties"),
+    "nullable": ({"properties": {"a/b~c": {"type": "string", "nullable": True}}}, "#/properties/a~1b~0c/nullable"),
+    "a misspelt keyword": ({"type": "string", "maxLenght": 3}, "#/maxLenght"),
+    "an unknown format": ({"type": "string", "format": "iri"}, "#/format"),
+    "a format of numbers for a string": ({"type": "string", "format": "int32"}, "#/format"),
+    "look-ahead": ({"$defs": {"x": {"pattern": "^(?=a)"}}, "$ref": "#/$defs/x"}, "#/$defs/x/pattern"),
+    "a back-reference": ({"pattern": r"(a)\1"}, "#/pattern"),
+    "a word boundary": ({"patternProperties": {r"\ba": {}}}, r"#/patternProperties/\ba"),
+    "a oneOf that is no anyOf": ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "#/oneOf"),
+    "a reference to elsewhere": ({"$ref": "https://example.com/schema"}, "#/$ref"),
+    "a reference to nothing": ({"items": {"$ref": "#/$defs/missing"}}, "#/items/$ref"),
+    "a number without a double": ({"const": 2**53 + 1}, "#/const"),
+    "a bound without a double": ({"type": "integer", "minimum": 2**60}, "#/minimum"),
+    "a control character": ({"enum": ["a", "\0"]}, "#/enum/1"),
+    "an infinite value": ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "#"),
+    "no value": ({"type": "string", "minLength": 3, "maxLength": 2}, "#"),
+    "no value in a part": ({"items": {"type": "integer", "minimum": 3, "maximum": 2}, "minItems": 1, "type": "array"}, "#/items"),
+    "false": (False, "#"),
+    "a type that there isn't": ({"type": "float"}, "#/type"),
+    "a length that is no number": ({"minLength": "3"}, "#/minLength"),
+    "a list that is none": ({"required": "a"}, "#/required"),
+    "a schema that is none": ({"properties": {"a": 3}}, "#/properties/a"),
+    "an empty choice": ({"anyOf": []}, "#/anyOf"),
+    "an unknown dialect": ({"$schema": "https://example.com/mine"}, "#/$schema"),
+    "patterns that overlap": ({"type": "object", "patternProperties": {"^a": {}, "b$": {}}}, "#"),
+    "properties that may come twice": ({"type": "object", "minProperties": 2}, "#/minProperties"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_schema_is_refused_with_the_place(case: str) -> None:
+    schema, place = REFUSED[case]
+    with pytest.raises(GrammarError, match="can't be enforced") as refused:
+        of_schema(schema)
+    assert f" at {place}:" in str(refused.value)
+    assert refused.value.code == "grammar"
+
+
+def test_every_keyword_that_says_what_is_valid_is_enforced_or_refused() -> None:
+    assert REWRITES.keys() | REMEDIES.keys() >= ASSERTIONS
+    assert not ASSERTIONS & ANNOTATIONS
+    assert not REWRITES.keys() & ANNOTATIONS
+
+
+def test_annotations_are_taken_and_mean_nothing() -> None:
+    annotated = {key: {"a": 1} for key in ANNOTATIONS - {"$schema"}} | {"x-mine": 1, "type": "null", "title": "T"}
+    assert matches(of_schema(annotated), "null")
+    assert not matches(of_schema(annotated), "1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "why"),
+    [
+        ("json-schema", "{", "no JSON"),
+        ("json-schema", '{"const": NaN}', "NaN"),
+        ("json-schema", '{"const": "\\ud800"}', "surrogate"),
+        ("json-schema", "[" * 100_000, "no JSON"),
+        ("regex", "(", "regex"),
+        ("lark", "start: unknown", "unknown"),
+        ("lark", "", "lark"),
+        ("lark", "start: " + '"a" ' * 40_000, "too long|bytes long"),
+        ("regex", "\ud800", "surrogate"),
+    ],
+)
+def test_what_is_no_grammar_is_refused(kind: Any, text: str, why: str) -> None:
+    with pytest.raises(GrammarError, match=f"(?s){why}"):
+        compiler().compile(Source(kind, text))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "minItems": 100_000},
+        {"type": "string", "minLength": 100_000, "pattern": "^(a|b|c)*d(a|b|c)*$"},
+        {"type": "string", "pattern": "^(([a-z]{1,50}){1,50}){1,50}$"},
+        {"anyOf": [{"type": "object", "properties": {f"p{i}": {"const": i}}} for i in range(2_000)]},
+        {"oneOf": [{"type": "object", "required": ["k"], "properties": {"k": {"enum": [i, "x"]}}} for i in range(500)]},
+        json.loads('{"items":' * 60 + "{}" + "}" * 60),
+        {"allOf": [{"anyOf": [{"properties": {f"p{i}_{j}": {"const": j}}} for j in range(6)]} for i in range(6)]},
+    ],
+)
+def test_a_hostile_schema_is_refused_or_works_soon(schema: Any) -> None:
+    try:
+        at = of_schema(schema)
+    except GrammarError:
+        return
+    at.mask()
