@@ -6,6 +6,7 @@ import asyncio
 
 import echo
 from answer import Answer
+from constraint import grammar_of
 from inferlet import Context, errors, runtime
 from prompts import Prompt
 from sink import Sink
@@ -23,7 +24,10 @@ class Choices:
         context = await self._filled()
         # The first one draws from the seed itself, so that a single answer is the first of several.
         contexts = [context, *(context.fork() for _ in range(request["choices"] - 1))]
-        answers = [Answer(number, one, self._prompt, self._sink, self.begin) for number, one in enumerate(contexts)]
+        grammar = grammar_of(request)
+        answers = [
+            Answer(number, one, self._prompt, grammar, self._sink, self.begin) for number, one in enumerate(contexts)
+        ]
         await self._all(answers)
         self.begin()
         if request["keep"] is not None:

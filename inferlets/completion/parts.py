@@ -51,6 +51,11 @@ class Parts:
         self._waiting = 0
         """How many of the last tokens gave nothing by themselves."""
 
+    @property
+    def began(self) -> bool:
+        """Whether there is any text."""
+        return self._length > 0
+
     def push(self, token: int) -> str:
         self._made += 1
         self._waiting += 1

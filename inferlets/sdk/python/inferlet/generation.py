@@ -118,8 +118,8 @@ class Generation(AsyncIterator[str]):
         return self.text
 
     async def step(self) -> bool:
-        """One token, or those that a grammar leaves no choice of, and the text that has become certain with it; False once there is
-        none to come."""
+        """One token, or those that a grammar leaves no choice of, and the text that has become certain with it; False once there
+        is none to come."""
         if self.finish_reason is not None:
             return False
         self._check_unchanged()
