@@ -18,12 +18,27 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.backend_choice import BACKENDS
-from pie_edge.config_values import Kind, flag, hosts, named_folders, one_of, seconds, size, text, whole
+from pie_edge.config_values import (
+    Kind,
+    flag,
+    hosts,
+    named_folders,
+    one_of,
+    origins,
+    seconds,
+    secrets,
+    size,
+    text,
+    whole,
+)
 from pie_edge.errors import ConfigError
 
 PREFIX = "PIE_EDGE_"
-NOT_SETTINGS = {"PIE_EDGE_CONFIG", "PIE_EDGE_HOME", "PIE_EDGE_CACHE", "PIE_EDGE_DEBUG"}
-"""Variables with our prefix that say where things lie or how much is told, and are no settings."""
+NOT_SETTINGS = {
+    *("PIE_EDGE_CONFIG", "PIE_EDGE_HOME", "PIE_EDGE_CACHE", "PIE_EDGE_DEBUG"),
+    *("PIE_EDGE_URL", "PIE_EDGE_API_KEY"),
+}
+"""Variables with our prefix that say where things lie, how much is told or which server is meant, and are no settings."""
 TEST_PREFIX = "PIE_EDGE_TEST_"
 MOST_MEMORY = 16 * 2**40
 """More than any machine that this is for; a larger number is a slip."""
@@ -45,6 +60,28 @@ class InstanceLimits:
         (),
         hosts(),
         "Hosts that inferlets may send HTTP requests to: HOST for its usual ports, HOST:PORT, or * for any.",
+    )
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """What `pie-edge serve` listens on, and what it takes."""
+
+    host: str = _setting("127.0.0.1", text(), "Address to listen on; another one than loopback needs an API key.")
+    port: int = _setting(8642, whole(0, 65535), "Port to listen on; 0 takes a free one.")
+    api_keys: tuple[str, ...] = _setting(
+        (), secrets(), "Keys of which a client has to give one; without any, only this machine is served."
+    )
+    generations: int = _setting(
+        0,
+        whole(0, 10_000),
+        "Requests worked on at once, the others wait their turn; 0 is 64, or what the machine's memory has room for.",
+    )
+    queue: int = _setting(1024, whole(0, 100_000), "Requests that may wait their turn; one more is refused.")
+    body: int = _setting(16 * 2**20, size(1024, 2**30), "Longest body of a request, in bytes or with a unit.")
+    drain: float = _setting(30.0, seconds(0, 1e6), "Seconds that running requests have when the server is asked to end.")
+    cors: tuple[str, ...] = _setting(
+        (), origins(), "Origins of web pages that may use the server from a browser, or * for all; none by default."
     )
 
 
@@ -105,6 +142,10 @@ class Settings:
     max_instances: int = _setting(1000, whole(1, 100_000), "Inferlets alive at once; one more is refused.")
     eviction: str = _setting("lru", one_of("lru"), "Which cached KV pages go first when pages run out.")
     limits: InstanceLimits = field(default_factory=InstanceLimits)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+
+
+TABLES: dict[str, type] = {"limits": InstanceLimits, "serve": ServeSettings}
 
 
 @dataclass(frozen=True)
@@ -125,9 +166,9 @@ class Key:
         """``--page-size``; a limit's is ``--max-time``."""
         if self.name == "limits.http":
             return "--allow-http"
-        if self.name == "adapters":
-            return "--adapter"
-        return "--" + self.name.replace("limits.", "max-").replace("_", "-")
+        if self.name in ("adapters", "serve.api_keys"):
+            return "--" + self.name.removeprefix("serve.").removesuffix("s").replace("_", "-")
+        return "--" + self.name.replace("limits.", "max-").removeprefix("serve.").replace("_", "-")
 
 
 def _keys(of: type, table: str = "") -> Iterator[Key]:
@@ -136,7 +177,8 @@ def _keys(of: type, table: str = "") -> Iterator[Key]:
         if "kind" in member.metadata:
             yield Key(table + member.name, member.metadata["kind"], member.default, member.metadata["doc"])
     if of is Settings:
-        yield from _keys(InstanceLimits, "limits.")
+        for name, table_of in TABLES.items():
+            yield from _keys(table_of, f"{name}.")
 
 
 KEYS: dict[str, Key] = {key.name: key for key in _keys(Settings)}
@@ -152,7 +194,7 @@ class Configuration:
 
     def value(self, name: str) -> Any:
         table, _, member = name.rpartition(".")
-        return getattr(self.settings.limits if table else self.settings, member)
+        return getattr(getattr(self.settings, table) if table else self.settings, member)
 
 
 def config_path(environment: Mapping[str, str] = os.environ) -> Path:
@@ -180,8 +222,21 @@ def load(flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] 
     for layer in layers:
         for name, (value, origin) in layer.items():
             values[name], origins[name] = value, origin
-    limits = InstanceLimits(**{name.removeprefix("limits."): values.pop(name) for name in list(values) if "." in name})
-    return Configuration(Settings(**values, limits=limits), origins, path)
+    return Configuration(_settings(values), origins, path)
+
+
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """``values`` are by setting name."""
+    tables: dict[str, dict[str, Any]] = {"": {}, **{name: {} for name in TABLES}}
+    for name, value in values.items():
+        table, _, member = name.rpartition(".")
+        tables[table][member] = value
+    return Settings(**tables.pop(""), **{name: TABLES[name](**members) for name, members in tables.items()})
+
+
+def settings_from(document: Mapping[str, Any]) -> Settings:
+    """Settings that were written as JSON, by ``dataclasses.asdict``."""
+    return _settings({name: KEYS[name].kind.parse(value) for name, value in _flatten(document)})
 
 
 Layer = dict[str, tuple[Any, str]]

@@ -51,20 +51,8 @@ _HOST = re.compile(r"(?:\*|\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za
 
 
 def hosts() -> Kind:
-    """A list of ``HOST`` or ``HOST:PORT``; as one text they have commas between them."""
-
-    def parse(value: object) -> tuple[str, ...]:
-        if not isinstance(value, list | tuple) or not all(
-            isinstance(one, str) and _HOST.fullmatch(one) for one in value
-        ):
-            raise ValueError
-        return tuple(value)
-
-    def read(text: str) -> object:
-        return [part.strip() for part in text.split(",") if part.strip()]
-
-    expects = 'a list of hosts such as ["example.org", "localhost:8080"]'
-    return Kind(expects, parse, read, lambda value: f"[{', '.join(map(_quoted, value))}]")
+    """A list of ``HOST`` or ``HOST:PORT``."""
+    return _texts(lambda one: bool(_HOST.fullmatch(one)), 'a list of hosts such as ["example.org", "localhost:8080"]')
 
 
 _NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}=.+")
@@ -159,3 +147,39 @@ def show_size(nbytes: int) -> str:
         if nbytes and nbytes % UNITS[unit] == 0:
             return f"{nbytes // UNITS[unit]} {unit}"
     return f"{nbytes} B" if nbytes else "0"
+
+
+HIDDEN = "…"
+"""What a secret is shown as."""
+
+
+def secrets() -> Kind:
+    """A list of texts that nobody is shown."""
+
+    def fits(one: str) -> bool:
+        return bool(one) and one.isascii() and one.isprintable() and " " not in one
+
+    return _texts(fits, "a list of keys, each of printable ASCII characters without spaces", lambda one: HIDDEN)
+
+
+_ORIGIN = re.compile(r"\*|https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
+
+
+def origins() -> Kind:
+    """A list of origins of web pages."""
+    expects = 'a list of origins such as ["https://example.org", "http://localhost:3000"]'
+    return _texts(lambda one: bool(_ORIGIN.fullmatch(one)), expects)
+
+
+def _texts(fits: Callable[[str], bool], expects: str, shown: Callable[[str], str] = str) -> Kind:
+    """A list of texts; as one text they have commas between them."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) and fits(one) for one in value):
+            raise ValueError
+        return tuple(value)
+
+    def read(text: str) -> object:
+        return [part.strip() for part in text.split(",") if part.strip()]
+
+    return Kind(expects, parse, read, lambda value: f"[{', '.join(_quoted(shown(one)) for one in value)}]")

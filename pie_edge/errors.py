@@ -27,7 +27,9 @@
     ├── ServerError           a server can't take a request
     │   ├── NotReady          its model is loading, or its engine is started anew
     │   ├── Overloaded        as many requests wait as it takes
-    │   └── Disconnected      the connection to it, or to its engine, has ended
+    │   ├── Disconnected      the connection to it, or to its engine, has ended
+    │   ├── Unauthorized      it wants an API key, and has none or another one
+    │   └── ProtocolError     what came over the connection is no message of the protocol
     └── InferletError         the inferlet itself failed
         ├── InferletInvalid   it doesn't parse, or has no ``main``
         ├── InferletFailed    it raised; ``traceback`` is the guest's own
@@ -166,6 +168,14 @@ class Overloaded(ServerError):
 
 class Disconnected(ServerError):
     code = "disconnected"
+
+
+class Unauthorized(ServerError):
+    code = "unauthorized"
+
+
+class ProtocolError(ServerError):
+    code = "protocol"
 
 
 class InferletError(PieError):

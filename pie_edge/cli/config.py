@@ -10,7 +10,7 @@ import typer
 
 from pie_edge.cli.outcome import reported
 from pie_edge.config import KEYS, Configuration, Key, config_path, load
-from pie_edge.config_values import ANY_TEXT
+from pie_edge.config_values import ANY_TEXT, HIDDEN
 from pie_edge.errors import UsageError
 
 app = typer.Typer(help="Settings: write a commented file, or show what is in force.", no_args_is_help=True)
@@ -87,6 +87,11 @@ def show(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON ob
 
 def _as_object(configuration: Configuration) -> dict[str, object]:
     settings = {
-        name: {"value": configuration.value(name), "origin": origin} for name, origin in configuration.origins.items()
+        name: {"value": _shown(configuration, name), "origin": origin} for name, origin in configuration.origins.items()
     }
     return {"path": str(configuration.path), "settings": settings}
+
+
+def _shown(configuration: Configuration, name: str) -> object:
+    value = configuration.value(name)
+    return [HIDDEN for _ in value] if name == "serve.api_keys" else value

@@ -144,6 +144,11 @@ class Host:
         """Those that haven't ended."""
         return frozenset(self._instances)
 
+    @property
+    def chats(self) -> bool:
+        """Whether the model has a chat template."""
+        return self._model.turns is not None
+
     async def run(
         self,
         program: Path | str,
@@ -170,7 +175,7 @@ class Host:
     def launch(
         self,
         program: Path | str,
-        input: Mapping[str, Any],
+        input: Mapping[str, Any] | str,
         *,
         name: str | None = None,
         seed: int | None = None,
@@ -178,7 +183,8 @@ class Host:
         on_log: Sink = _ignore,
         limits: Limits | None = None,
     ) -> Instance:
-        """Starts ``program`` beside its client, who sends and receives messages.
+        """Starts ``program`` beside its client, who sends and receives messages. An ``input`` that is text is JSON already: it is
+        for the inferlet to read, and nobody else does.
 
         Raises InferletInvalid for a source that can't be read, UsageError for an input without a JSON form, ResourceError
         if too many instances are alive.
@@ -197,7 +203,7 @@ class Host:
     def _start(
         self,
         program: Path | str,
-        input: Mapping[str, Any],
+        input: Mapping[str, Any] | str,
         name: str | None,
         seed: int | None,
         on_text: Sink,
@@ -208,7 +214,7 @@ class Host:
         self._check_room()
         limits = limits or self.limits
         loaded = source.load(program, limits.source)
-        document = _document(input)
+        document = _short_enough(input) if isinstance(input, str) else _document(input)
         chosen = secrets.randbits(_SEED_BITS) if seed is None else seed
         name = name or Path(loaded.path).stem
         return self._admit(_Start(loaded, name, document, chosen, on_text, on_log, limits, has_client))
@@ -292,6 +298,10 @@ def _document(input: Mapping[str, Any]) -> str:
         raise UsageError(
             f"the input has no JSON form: {error}; pass numbers, strings, booleans, None, lists and dicts"
         ) from None
+    return _short_enough(document)
+
+
+def _short_enough(document: str) -> str:
     if len(document) > _LONGEST_INPUT:
         raise UsageError(
             f"the input is {len(document):,} bytes of JSON, the most is {_LONGEST_INPUT:,}; send long data as messages"

@@ -34,10 +34,11 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an inferlet returned, what it and its children used, and seconds: ``instantiate`` until its first instruction, ``run``
-    from there."""
+    """What an inferlet returned, and its JSON ``document``; what it and its children used; and seconds: ``instantiate`` until its
+    first instruction, ``run`` from there."""
 
     result: Any
+    document: str
     usage: Usage
     children: Usage
     timings: dict[str, float]
@@ -156,7 +157,7 @@ class Instance:
                 f"{self.name}: the result holds a whole number of more than 4,300 digits; return it as text"
             ) from None
         timings = {"instantiate": self._first - self._started, "run": time.perf_counter() - self._first}
-        self._finish(Outcome(value, self.guest.space.usage, self.guest.children.usage, timings))
+        self._finish(Outcome(value, result, self.guest.space.usage, self.guest.children.usage, timings))
 
     def _expire(self) -> None:
         limit = self.guest.limits.time

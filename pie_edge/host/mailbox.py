@@ -108,6 +108,10 @@ class Outbox:
     def full(self) -> bool:
         return self._unread > _REST
 
+    @property
+    def empty(self) -> bool:
+        return not self._items
+
     def put(self, item: Item) -> None:
         """Raises ResourceError if too much is unread."""
         reader = _first_waiting(self._readers)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pie_edge.cli.config import reference, template
-from pie_edge.config import KEYS, InstanceLimits, Settings, config_path, load
+from pie_edge.cli.config import _as_object, reference, template
+from pie_edge.config import KEYS, TABLES, Settings, config_path, load, settings_from
 from pie_edge.config_values import parse_size, show_size
 from pie_edge.errors import ConfigError
 
@@ -155,7 +155,7 @@ def test_the_named_file_is_used_and_else_the_platforms_folder(tmp_path: Path) ->
 
 
 def test_the_written_template_changes_nothing_and_uncommented_it_is_the_defaults(tmp_path: Path) -> None:
-    assert tomllib.loads(template()) == {"limits": {}}
+    assert tomllib.loads(template()) == {table: {} for table in TABLES}
     lines = [
         line.removeprefix("#") if line.startswith("#") and not line.startswith("# ") else line
         for line in template().splitlines()
@@ -166,11 +166,24 @@ def test_the_written_template_changes_nothing_and_uncommented_it_is_the_defaults
 
 
 def test_every_field_is_a_setting_with_a_kind_that_accepts_its_default() -> None:
-    names = {member.name for member in fields(Settings)} - {"limits"}
-    names |= {f"limits.{member.name}" for member in fields(InstanceLimits)}
+    names = {member.name for member in fields(Settings)} - TABLES.keys()
+    for table, of in TABLES.items():
+        names |= {f"{table}.{member.name}" for member in fields(of)}
     assert KEYS.keys() == names
     for key in KEYS.values():
         assert key.kind.parse(tomllib.loads(f"x = {key.kind.write(key.default)}")["x"]) == key.default
+
+
+def test_settings_go_to_the_engine_s_process_as_json_and_come_back_the_same() -> None:
+    changed = {"limits.http": ["example.org"], "adapters": ["poet=x"], "serve.port": 1, "limits.time": 2.5, "kv_memory": 7}
+    settings = load(changed, {}).settings
+    assert settings_from(json.loads(json.dumps(asdict(settings)))) == settings
+
+
+def test_keys_of_the_api_are_never_shown() -> None:
+    configuration = load({"serve.api_keys": ["sesame"]}, {})
+    assert "sesame" not in KEYS["serve.api_keys"].kind.write(configuration.value("serve.api_keys"))
+    assert "sesame" not in str(_as_object(configuration))
 
 
 def test_the_reference_page_is_the_one_generated_from_the_settings() -> None:

@@ -27,8 +27,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "tokenizer": frozenset(),
     "grammar": frozenset(),
     "host": frozenset({"control", "tokenizer", "grammar", "paths", "resources"}),
-    "server": frozenset({"host"}),
-    "client": frozenset(),
+    "protocol": frozenset(),
+    "server": frozenset({"host", "protocol", "grammar", "runtime", "config", "resources", "paths"}),
+    "client": frozenset({"protocol"}),
     "config_values": frozenset(),
     "config": frozenset({"config_values", "backend_choice"}),
     "backend_choice": frozenset({"backend"}),
@@ -63,7 +64,7 @@ ORACLES = {
         *("node_reference", "node_reference_random", "node_reference_rows"),
     )
 }
-STANDARD_LIBRARY_ONLY = BROWSER_LAYERS | {"config", "config_values", "backend_choice", "paths", "resources", "client"}
+STANDARD_LIBRARY_ONLY = BROWSER_LAYERS | {"config", "config_values", "backend_choice", "paths", "resources"}
 
 
 def sources() -> list[Path]:

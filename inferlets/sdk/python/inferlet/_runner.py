@@ -18,14 +18,15 @@ from inferlet._loop import Loop, StuckError
 from inferlet._report import DeadlockError, FailureError, InvalidProgramError, explain
 from inferlet._results import dump
 from inferlet._source import compile_file
+from inferlet.errors import UsageError
 
 
 def run(path: str, text: str, input: str) -> str:
     """The result of ``main`` as JSON. Raises ``FailureError``, and nothing else."""
-    _program.arguments = json.loads(input)
     _streams.install()
     runtime.reseed()
     try:
+        _program.arguments = _read(input)
         return dump(_call(_load(path, text), path))
     except BaseException as error:
         _program.ballast.clear()
@@ -35,6 +36,16 @@ def run(path: str, text: str, input: str) -> str:
         _streams.flush()
     # Not from inside: the program's exception, and all that its frames hold, is gone by now.
     raise failure
+
+
+def _read(input: str) -> dict[str, Any]:
+    try:
+        value = json.loads(input)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"the input is no JSON: {error}; pass an object") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"the input is {type(value).__name__} in JSON; pass an object")
+    return value
 
 
 def _load(path: str, text: str) -> ModuleType:
