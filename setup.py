@@ -41,7 +41,7 @@ setup(
         "pie_edge": ["py.typed"],
         "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.json", "**/*.wasm"],
         "pie_edge.shaders": ["spirv/*.spv", "wgsl/**/*.wgsl"],
-        "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py"],
+        "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py", "*/*.py"],
     },
     cmdclass={"build_py": BuildWithComponent},
 )

@@ -79,7 +79,9 @@ class ServeSettings:
     )
     queue: int = _setting(1024, whole(0, 100_000), "Requests that may wait their turn; one more is refused.")
     body: int = _setting(16 * 2**20, size(1024, 2**30), "Longest body of a request, in bytes or with a unit.")
-    drain: float = _setting(30.0, seconds(0, 1e6), "Seconds that running requests have when the server is asked to end.")
+    drain: float = _setting(
+        30.0, seconds(0, 1e6), "Seconds that running requests have when the server is asked to end."
+    )
     cors: tuple[str, ...] = _setting(
         (), origins(), "Origins of web pages that may use the server from a browser, or * for all; none by default."
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge import __version__
-from pie_edge.cli import config, doctor, model, run, tune
+from pie_edge.cli import config, doctor, model, run, serve, tune
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run")(run.run)
+app.command("serve")(serve.serve)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)

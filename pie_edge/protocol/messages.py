@@ -129,19 +129,7 @@ class Ask:
 
 
 ToServer = (
-    Hello
-    | Status
-    | Install
-    | Launch
-    | Attach
-    | Detach
-    | List
-    | Signal
-    | Terminate
-    | Send
-    | SendFile
-    | Credit
-    | Ask
+    Hello | Status | Install | Launch | Attach | Detach | List | Signal | Terminate | Send | SendFile | Credit | Ask
 )
 
 
@@ -271,6 +259,4 @@ class Ended:
     timings: dict[str, float] = field(default_factory=dict)
 
 
-FromServer = (
-    Welcome | State | Done | Refused | Launched | Instances | Answer | Message | Output | FilePart | Ended
-)
+FromServer = Welcome | State | Done | Refused | Launched | Instances | Answer | Message | Output | FilePart | Ended

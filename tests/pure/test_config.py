@@ -175,7 +175,13 @@ def test_every_field_is_a_setting_with_a_kind_that_accepts_its_default() -> None
 
 
 def test_settings_go_to_the_engine_s_process_as_json_and_come_back_the_same() -> None:
-    changed = {"limits.http": ["example.org"], "adapters": ["poet=x"], "serve.port": 1, "limits.time": 2.5, "kv_memory": 7}
+    changed = {
+        "limits.http": ["example.org"],
+        "adapters": ["poet=x"],
+        "serve.port": 1,
+        "limits.time": 2.5,
+        "kv_memory": 7,
+    }
     settings = load(changed, {}).settings
     assert settings_from(json.loads(json.dumps(asdict(settings)))) == settings
 

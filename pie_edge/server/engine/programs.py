@@ -47,5 +47,7 @@ class Programs:
         if name in self._installed:
             return self._installed[name]
         if name not in self._builtin:
-            raise UsageError(f"there is no program {name[:80]!r} here; there are {', '.join(self.names)}. Install it first")
+            raise UsageError(
+                f"there is no program {name[:80]!r} here; there are {', '.join(self.names)}. Install it first"
+            )
         return self._builtin[name]

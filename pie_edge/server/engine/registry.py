@@ -53,16 +53,16 @@ class Registry:
             on_log=transcript.log,
             limits=_within(self.host.limits, asked),
         )
-        running = Running(
-            f"{self._prefix}-{next(self._numbers)}", instance, transcript, asked.detached, self._over
-        )
+        running = Running(f"{self._prefix}-{next(self._numbers)}", instance, transcript, asked.detached, self._over)
         self._running[running.id] = running
         return running
 
     def find(self, id: str) -> Running:
         """Raises InvalidHandle."""
         if id not in self._running:
-            raise InvalidHandle(f"there is no inferlet {id[:80]!r} here; it ended, or was never started (`pie-edge ps`)")
+            raise InvalidHandle(
+                f"there is no inferlet {id[:80]!r} here; it ended, or was never started (`pie-edge ps`)"
+            )
         return self._running[id]
 
     def find_free(self, id: str) -> Running:
@@ -123,6 +123,4 @@ class Registry:
 
 def _within(limits: Limits, asked: Launch) -> Limits:
     times = [one for one in (limits.time, asked.time or 0.0) if one > 0]
-    return replace(
-        limits, time=min(times, default=0.0), memory=min(limits.memory, asked.memory or limits.memory)
-    )
+    return replace(limits, time=min(times, default=0.0), memory=min(limits.memory, asked.memory or limits.memory))

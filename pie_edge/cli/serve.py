@@ -1,0 +1,95 @@
+"""``pie-edge serve``: the model over HTTP and WebSocket, until it is interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pie_edge.cli.outcome import reported
+from pie_edge.cli.progress import Notes
+from pie_edge.config import Settings, load
+from pie_edge.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pie_edge.protocol.messages import State
+
+
+@reported
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. [default: 127.0.0.1]")] = None,
+    port: Annotated[str | None, typer.Option(help="Port to listen on; 0 takes a free one. [default: 8642]")] = None,
+    model: Annotated[str | None, typer.Option("--model", "-m", help="A model by name, or a file.")] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FOLDER", help="A low-rank adapter to load beside the model; may be given again."),
+    ] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
+    device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY", help="A key of which clients have to give one; may be given again."),
+    ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Web pages that may use the server; may be given again."),
+    ] = None,
+    generations: Annotated[
+        str | None, typer.Option(metavar="COUNT", help="Requests worked on at once. [default: up to 64]")
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="COUNT", help="Requests that may wait. [default: 1024]")] = None,
+    max_time: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Seconds that one request or inferlet may take.")
+    ] = None,
+    allow_http: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST[:PORT]", help="A host that inferlets may send HTTP requests to; may be given again."
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr, only errors.")] = False,
+) -> None:
+    """Serve a model: OpenAI's, Anthropic's and Google's APIs, and inferlets.
+
+    An interrupt lets running requests finish; a second one ends at once.
+    """
+    flags: dict[str, Any] = {
+        "serve.host": host,
+        "serve.port": port,
+        "serve.api_keys": api_key or None,
+        "serve.cors": cors or None,
+        "serve.generations": generations,
+        "serve.queue": queue,
+        "model": model,
+        "adapters": adapter or None,
+        "backend": backend,
+        "device": device,
+        "limits.time": max_time,
+        "limits.http": allow_http or None,
+    }
+    asyncio.run(_serve(load(flags).settings, Notes(quiet=quiet)))
+
+
+async def _serve(settings: Settings, notes: Notes) -> None:
+    try:
+        from pie_edge.server.serve import on_signals, serving
+    except ModuleNotFoundError as error:
+        raise Unsupported(f"the server needs {error.name}; install it with: pip install 'pie-edge[server]'") from None
+
+    def heard(state: State) -> None:
+        if state.phase == "loading":
+            notes(state.done, state.total, state.what)
+        elif state.model is not None:
+            notes.note(f"{state.model.name} on {state.model.backend} ({state.model.device}) is ready")
+
+    async with serving(settings, heard) as server:
+        on_signals(lambda: _stop(server, notes))
+        notes.note(f"listening on {server.url}")
+        await server.run()
+    notes.note("ended")
+
+
+def _stop(server: Any, notes: Notes) -> None:
+    notes.note("ending when running requests have finished; interrupt again to end at once")
+    server.stop()

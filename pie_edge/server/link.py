@@ -1,0 +1,103 @@
+"""Inferlets for the endpoints, run in the engine's process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+from pie_edge import errors
+from pie_edge.errors import InferletError, PieError
+from pie_edge.protocol.connection import Connection, Event, Remote
+from pie_edge.protocol.messages import Ended, Message
+from pie_edge.server.admission import Admission
+from pie_edge.server.generation import Card
+from pie_edge.server.supervisor import Supervisor
+
+_WINDOW = 2**16
+"""Characters of one answer on their way here. A client that reads slowly holds that much of this process, and then its inferlet
+waits."""
+
+
+class Link:
+    """A ``Launcher`` (see ``completion``)."""
+
+    def __init__(self, supervisor: Supervisor, admission: Admission) -> None:
+        self._supervisor = supervisor
+        self._admission = admission
+
+    def card(self) -> Card:
+        """Raises NotReady."""
+        model = self._supervisor.connection.state.model
+        assert model is not None, "a ready engine has a model"
+        return Card(model.name, model.context, model.created, model.chat, model.embeds, model.description)
+
+    async def run(self, program: str, input: Mapping[str, Any]) -> AsyncGenerator[str, None]:
+        """The messages of a built-in inferlet, until it ends; it waits its turn before. Closing the generator ends it. Raises what
+        it ended with, NotReady, Overloaded, and Disconnected if the engine ends meanwhile."""
+        # Before the wait: without an engine there is nothing to wait for.
+        _ = self._supervisor.connection
+        async with self._admission.turn():
+            stream = _Stream(self._supervisor.connection)
+            try:
+                await stream.launch(program, json.dumps(input, ensure_ascii=False))
+                while (text := await stream.next()) is not None:
+                    yield text
+            finally:
+                stream.close()
+
+
+class _Stream:
+    """What comes of one inferlet."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._remote = Remote(connection, _WINDOW, self._take, self._fail)
+        self._texts: deque[str] = deque()
+        self._ending: Ended | PieError | None = None
+        self._changed = asyncio.Event()
+
+    async def launch(self, program: str, document: str) -> None:
+        await self._connection.launch(self._remote, document, program=program)
+
+    async def next(self) -> str | None:
+        while not self._texts:
+            if isinstance(self._ending, PieError):
+                raise self._ending
+            if self._ending is not None:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        text = self._texts.popleft()
+        self._remote.grant(len(text))
+        return text
+
+    def close(self) -> None:
+        """It ends, if it hasn't."""
+        if self._remote.instance:
+            self._remote.terminate()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Message():
+                self._texts.append(event.text)
+            case Ended():
+                self._ending = event if event.result is not None else error_of(event)
+            case _:
+                return self._remote.grant(len(getattr(event, "text", "")))
+        self._changed.set()
+        return None
+
+    def _fail(self, error: PieError) -> None:
+        self._ending = error
+        self._changed.set()
+
+
+def error_of(ended: Ended) -> PieError:
+    """What an inferlet without a result ended with."""
+    kind = errors.by_code(ended.code)
+    if issubclass(kind, InferletError):
+        return kind(ended.message, ended.traceback, ended.cause)
+    return kind(ended.message)
