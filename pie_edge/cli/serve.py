@@ -78,7 +78,7 @@ async def _serve(settings: Settings, notes: Notes) -> None:
         raise Unsupported(f"the server needs {error.name}; install it with: pip install 'pie-edge[server]'") from None
 
     def heard(state: State) -> None:
-        if state.phase == "loading":
+        if state.phase == "loading" and state.what:
             notes(state.done, state.total, state.what)
         elif state.model is not None:
             notes.note(f"{state.model.name} on {state.model.backend} ({state.model.device}) is ready")

@@ -36,9 +36,9 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Starts ``program``, an installed or built-in one by name, or else ``source``. ``input`` is a JSON object as text. The client
-    is attached to it. It ends with the connection unless it is ``detached``. ``time`` is seconds, ``memory`` bytes; None is what
-    the server allows, which is also the most."""
+    """Starts ``program``, an installed or built-in one by name, or else ``source``. ``input`` is a JSON object as text. The
+    client is attached to it. It ends with the connection unless it is ``detached``. ``time`` is seconds, ``memory`` bytes; None
+    is what the server allows, which is also the most."""
 
     id: int
     input: str
@@ -158,8 +158,8 @@ class ModelCard:
 @dataclass(frozen=True, slots=True)
 class State:
     """Of the engine: ``loading``, ``ready`` or ``failed``. Comes unasked, with the id 0, after ``Welcome`` and when it changes.
-    ``done`` of ``total`` units of ``what`` are there while it loads, 0 is an unknown total; ``model`` when it is ready; ``code`` and
-    ``message`` when it failed."""
+    ``done`` of ``total`` units of ``what`` are there while it loads, 0 is an unknown total; ``model`` when it is ready; ``code``
+    and ``message`` when it failed."""
 
     id: int
     phase: str

@@ -42,9 +42,9 @@ class Access:
         self._origins = frozenset(origins)
 
     def check(self, path: str, query: bytes, headers: Headers, websocket: bool) -> None:
-        """Raises Unauthorized for a request without one of the keys, UsageError for one that a browser makes for another's page."""
+        """Raises Unauthorized for a request without one of the keys, UsageError for one that a browser makes for a page of
+        others."""
         self._check_host(headers.get("host", ""))
-        # Pages are read with GET from anywhere, without credentials and without seeing the answer; the rest would act.
         self._check_origin(headers)
         if self._digests and (websocket or path not in OPEN):
             self._check_key(_key(headers, query))

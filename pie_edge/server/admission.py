@@ -1,4 +1,4 @@
-"""Who works, and who waits: so many requests at once as the machine's memory has room for, the others in the order they came in."""
+"""Who works, and who waits: as many requests at once as memory has room for, the others in the order they came in."""
 
 from __future__ import annotations
 

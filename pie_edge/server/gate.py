@@ -27,7 +27,7 @@ Refuse = Callable[[str, int, PieError], Response]
 """The answer to a request that is refused: its path, the status, why."""
 
 
-class TooLong(UsageError):
+class BodyTooLong(UsageError):  # noqa: N818
     """A body beyond the limit."""
 
 
@@ -91,7 +91,7 @@ class Gate:
                 status = 401
             case NotReady():
                 status = 503
-            case TooLong():
+            case BodyTooLong():
                 status = 413
             case _:
                 status = 403
@@ -104,7 +104,7 @@ class Gate:
         return response
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """Raises TooLong, and Disconnected for one that doesn't come."""
+        """Raises BodyTooLong, and Disconnected for one that doesn't come."""
         with suppress(ValueError):
             self._check_length(int(headers.get("content-length", "0")))
         parts, size = [], 0
@@ -124,7 +124,7 @@ class Gate:
 
     def _check_length(self, size: int) -> None:
         if size > self._longest_body:
-            raise TooLong(
+            raise BodyTooLong(
                 f"the body has {size:,} bytes or more, the most is {self._longest_body:,} (serve.body in the settings)"
             )
 

@@ -35,8 +35,8 @@ class Link:
         return Card(model.name, model.context, model.created, model.chat, model.embeds, model.description)
 
     async def run(self, program: str, input: Mapping[str, Any]) -> AsyncGenerator[str, None]:
-        """The messages of a built-in inferlet, until it ends; it waits its turn before. Closing the generator ends it. Raises what
-        it ended with, NotReady, Overloaded, and Disconnected if the engine ends meanwhile."""
+        """The messages of a built-in inferlet, until it ends; it waits its turn before. Closing the generator ends it. Raises
+        what it ended with, NotReady, Overloaded, and Disconnected if the engine ends meanwhile."""
         # Before the wait: without an engine there is nothing to wait for.
         _ = self._supervisor.connection
         async with self._admission.turn():

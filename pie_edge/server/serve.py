@@ -44,8 +44,8 @@ class Serving:
         self._asked.set()
 
     async def run(self) -> None:
-        """Until it was stopped, and then until the last request is answered or its time is up. Raises what the engine's first start
-        failed with."""
+        """Until it was stopped, and then until the last request is answered or its time is up. Raises what the engine's first
+        start failed with."""
         asked = asyncio.create_task(self._asked.wait())
         try:
             ready = asyncio.create_task(self.supervisor.ready())

@@ -1,4 +1,4 @@
-"""``/ws``: clients of inferlets. Each has a connection of its own to the engine, and its messages go there and back as they are."""
+"""``/ws``: clients of inferlets. Each has a connection to the engine of its own, whose messages go there and back as they are."""
 
 from __future__ import annotations
 

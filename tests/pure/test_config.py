@@ -46,7 +46,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path: Path)
 
 def test_limits_are_a_table_and_take_sizes_with_units(tmp_path: Path) -> None:
     found = load(environment=environment(tmp_path, '[limits]\nmemory = "64 MiB"\ntime = 2\n'))
-    assert found.settings.limits == InstanceLimits(memory=64 * 2**20, time=2.0)
+    assert found.settings.limits == TABLES["limits"](memory=64 * 2**20, time=2.0)
 
 
 def test_a_byte_order_mark_before_the_settings_is_no_part_of_them(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +60,6 @@ def _answers(runtime: Any) -> dict[str, Callable[[str], str]]:
 def _age(model: str) -> int:
     """When its file was written, in seconds since 1970; 0 where it is none that was named."""
     try:
-        return int(os.stat(Path(model).expanduser()).st_mtime)
+        return int(Path(model).expanduser().stat().st_mtime)
     except OSError:
         return 0

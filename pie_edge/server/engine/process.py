@@ -1,7 +1,8 @@
-"""``python -m pie_edge.server.engine.process``: the engine's process. The server starts it, and gives its orders on standard input.
+"""``python -m pie_edge.server.engine.process``: the engine's process. The server starts it, and gives its orders on standard
+input.
 
-Orders are one line of JSON: the settings, and the folder for the socket. One line comes back on standard output: where to connect.
-Standard input stays open as long as whoever started it lives, so that it never outlives them, however they end.
+Orders are one line of JSON: the settings, and the folder for the socket. One line comes back on standard output: where to
+connect. Standard input stays open as long as whoever started it lives, so that it never outlives them, however they end.
 """
 
 from __future__ import annotations
