@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge import __version__
-from pie_edge.cli import config, doctor, model, run, serve, tune
+from pie_edge.cli import config, doctor, model, remote, run, serve, tune
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 
@@ -23,6 +23,10 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("serve")(serve.serve)
+app.command("submit")(remote.submit)
+app.command("ps")(remote.ps)
+app.command("attach")(remote.attach)
+app.command("kill")(remote.kill)
 app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
@@ -45,7 +49,7 @@ def options(
     ] = False,
 ) -> None:
     """Run inferlets: small programs that own the generation loop of a language model."""
-    if context.obj and context.invoked_subcommand != "run":
+    if context.obj and context.invoked_subcommand not in ("run", "submit"):
         raise UsageError(f"words after -- are an inferlet's input; {context.invoked_subcommand} takes none")
 
 

@@ -79,7 +79,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     if dataclasses.is_dataclass(value):
-        return {name: _plain(getattr(value, name)) for name in value.__slots__}  # type: ignore[attr-defined]
+        return {one.name: _plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     return value
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pie_edge import errors
-from pie_edge.errors import Disconnected, PieError, ProtocolError
+from pie_edge.errors import Disconnected, InferletError, PieError, ProtocolError
 from pie_edge.protocol import VERSION
 from pie_edge.protocol.codec import encode, from_server
 from pie_edge.protocol.messages import (
@@ -272,3 +272,11 @@ class Connection:
             remote.ended = True
             remote.lost(told)
         self.ended.set()
+
+
+def error_of(ended: Ended) -> PieError:
+    """What an inferlet without a result ended with."""
+    kind = errors.by_code(ended.code)
+    if issubclass(kind, InferletError):
+        return kind(ended.message, ended.traceback, ended.cause)
+    return kind(ended.message)

@@ -55,8 +55,11 @@ class Gate:
         try:
             self._admit(scope)
         except PieError as error:
-            await receive()
-            await send({"type": "websocket.close", "code": _POLICY, "reason": error.message[:100]})
+            if "websocket.http.response" in scope.get("extensions", {}):
+                await self._refused(scope, error)(scope, receive, send)
+            else:
+                await receive()
+                await send({"type": "websocket.close", "code": _POLICY, "reason": error.message[:100]})
             return
         await self._app(scope, receive, send)
 
@@ -168,7 +171,7 @@ class _Exchange:
                 pass
             self._gone.set()
 
-        task: asyncio.Task[None] = asyncio.ensure_future(work(self.receive, self.send))  # type: ignore[arg-type]
+        task = asyncio.ensure_future(work(self.receive, self.send))
         watching = asyncio.create_task(watch())
         try:
             await asyncio.wait({task, watching}, return_when=asyncio.FIRST_COMPLETED)

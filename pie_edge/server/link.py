@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
-from pie_edge import errors
-from pie_edge.errors import InferletError, PieError
-from pie_edge.protocol.connection import Connection, Event, Remote
+from pie_edge.errors import PieError
+from pie_edge.protocol.connection import Connection, Event, Remote, error_of
 from pie_edge.protocol.messages import Ended, Message
 from pie_edge.server.admission import Admission
 from pie_edge.server.generation import Card
@@ -93,11 +92,3 @@ class _Stream:
     def _fail(self, error: PieError) -> None:
         self._ending = error
         self._changed.set()
-
-
-def error_of(ended: Ended) -> PieError:
-    """What an inferlet without a result ended with."""
-    kind = errors.by_code(ended.code)
-    if issubclass(kind, InferletError):
-        return kind(ended.message, ended.traceback, ended.cause)
-    return kind(ended.message)

@@ -19,6 +19,7 @@ from pie_edge.server import app, health, ws
 from pie_edge.server.access import check_reach
 from pie_edge.server.admission import Admission, room
 from pie_edge.server.completion import CompletionService
+from pie_edge.server.gate import Gate
 from pie_edge.server.link import Link
 from pie_edge.server.supervisor import ENGINE, Supervisor
 
@@ -28,12 +29,12 @@ _POLL_SECONDS = 0.05
 class Serving:
     """A server that listens. ``url`` is where."""
 
-    def __init__(self, url: str, supervisor: Supervisor, gate: app.Gate, server: uvicorn.Server, drain: float) -> None:
+    def __init__(self, url: str, supervisor: Supervisor, gate: Gate, server: uvicorn.Server, drain: float) -> None:
         self.url = url
         self.supervisor = supervisor
         self._gate = gate
         self._server = server
-        self._drain = drain
+        self.drain = drain
         self._asked = asyncio.Event()
         self._at_once = asyncio.Event()
 
@@ -59,7 +60,7 @@ class Serving:
             asked.cancel()
         self._gate.draining = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._drain):
+            async with asyncio.timeout(self.drain):
                 await self._drained()
 
     async def _drained(self) -> None:

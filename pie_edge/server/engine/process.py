@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import secrets
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from pie_edge.config import Settings, settings_from
 from pie_edge.errors import PieError
 from pie_edge.host.requests import told
 from pie_edge.protocol.wire import Address
+from pie_edge.server import lifeline
 from pie_edge.server.engine.client import Client
 from pie_edge.server.engine.desk import Desk
 from pie_edge.server.engine.opened import Opener, open_model
@@ -32,29 +32,20 @@ FAILED, STUCK = 1, 75
 """Exit statuses: the model couldn't be opened; the device was lost and doesn't come back."""
 _LONGEST_PATH = 100
 """Of a Unix socket, in bytes: 104 on macOS, 108 on Linux."""
-_GRACE_SECONDS = 5.0
 
 
 def main(opener: Opener = open_model) -> None:
-    # An interrupt of the terminal, or a service manager's signal, goes to both processes: the server decides when this one ends.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    lifeline.ignore_signals()
     gc.set_threshold(100_000, 20, 100)
     orders = json.loads(sys.stdin.buffer.readline() or b"null")
     if not isinstance(orders, dict):
         sys.exit("this is the engine of `pie-edge serve`, which starts it")
-    # What a driver prints must not be taken for our answer, nor end this process when nobody reads.
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    sys.exit(asyncio.run(_serve(orders, opener, lambda address: _answer(answers, address))))
+    tell = lifeline.take_output()
+    sys.exit(asyncio.run(_serve(orders, opener, lambda address: tell(asdict(address)))))
 
 
 def orders_of(settings: Settings, folder: Path) -> bytes:
     return json.dumps({"settings": asdict(settings), "folder": str(folder)}).encode() + b"\n"
-
-
-def _answer(answers: Any, address: Address) -> None:
-    print(json.dumps(asdict(address)), file=answers, flush=True)
 
 
 async def _serve(orders: dict[str, Any], opener: Opener, tell: Callable[[Address], None]) -> int:
@@ -65,7 +56,7 @@ async def _serve(orders: dict[str, Any], opener: Opener, tell: Callable[[Address
         if not ending.done():
             ending.set_result(status)
 
-    _watch_parent(lambda: loop.call_soon_threadsafe(end, 0))
+    lifeline.watch(lambda: end(0))
     desk = Desk(secrets.token_urlsafe(32), lambda: end(STUCK))
     server, address = await _listen(desk, Path(orders["folder"]))
     tell(address)
@@ -109,19 +100,6 @@ async def _listen(desk: Desk, folder: Path) -> tuple[asyncio.Server, Address]:
         return await loop.create_unix_server(lambda: Client(desk), path), Address(path=path, secret=desk.secret)
     server = await loop.create_server(lambda: Client(desk), "127.0.0.1", 0)
     return server, Address(port=server.sockets[0].getsockname()[1], secret=desk.secret)
-
-
-def _watch_parent(gone: Callable[[], None]) -> None:
-    def watch() -> None:
-        sys.stdin.buffer.read()
-        try:
-            gone()
-        finally:
-            # Loading may hold the loop up for long, and a device its closing.
-            threading.Event().wait(_GRACE_SECONDS)
-            os._exit(0)
-
-    threading.Thread(target=watch, name="pie-edge parent", daemon=True).start()
 
 
 if __name__ == "__main__":
