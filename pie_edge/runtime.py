@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pie_edge import __version__
 from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.plan import DeviceSettings
+from pie_edge.control.statistics import Timeline
 from pie_edge.control.usage import Usage
 from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits
@@ -83,6 +85,16 @@ class Runtime:
         if outcome.children.passes:
             counts["children"] = _counts(outcome.children)
         return RunResult(outcome.result, counts, timings, self.engine.residency.pressure.rate)
+
+    def metrics(self) -> dict[str, Any]:
+        """What it has done and is doing, as ``control.metrics`` has it, with ``info``: text about model and device."""
+        facts, choice = self.engine.facts, self.choice
+        info = {"version": __version__, "model": facts.name, "architecture": facts.architecture}
+        return {"info": info | {"backend": choice.backend, "device": choice.device}} | self.host.metrics()
+
+    def follow(self, timeline: Timeline) -> None:
+        """From now on what happens is written down there."""
+        self.host.follow(timeline)
 
     async def close(self) -> None:
         await self.host.close()

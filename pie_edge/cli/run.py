@@ -18,6 +18,7 @@ from pie_edge.cli.output import Printed, summary
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
 from pie_edge.errors import UsageError
+from pie_edge.profile import TraceFile
 
 if TYPE_CHECKING:
     from pie_edge.runtime import RunResult, Runtime
@@ -35,6 +36,7 @@ class Request:
     seed: int
     json: bool = False
     quiet: bool = False
+    profile: Path | None = None
 
 
 Opener = Callable[..., Awaitable["Runtime"]]
@@ -75,6 +77,12 @@ def run(
     input_file: Annotated[
         str | None, typer.Option("--input", metavar="FILE", help="A JSON file with the input; - is standard input.")
     ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="OUT.json", help="Write a timeline there, for ui.perfetto.dev: queue, steps, device, guests."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr, only errors.")] = False,
 ) -> None:
@@ -100,6 +108,7 @@ def run(
         seed=_seed(seed),
         json=as_json,
         quiet=quiet,
+        profile=profile,
     )
     from pie_edge.runtime import open_runtime
 
@@ -158,7 +167,11 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes, printed: Pr
     runtime = await open_runtime(
         settings.model, settings, backend=settings.backend, device=settings.device or None, progress=notes
     )
+    trace = None
     try:
+        if request.profile is not None:
+            trace = TraceFile(request.profile, "pie-edge run")
+            runtime.follow(trace)
         notes.note(f"{settings.model} on {runtime.choice}")
         outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed, on_log=notes.log)
         if not request.json:
@@ -167,6 +180,8 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes, printed: Pr
         return _report(request, runtime, outcome, printed.text)
     finally:
         await runtime.close()
+        if trace is not None:
+            trace.close()
 
 
 def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pie_edge.control.pages import PagePool, WorkingSet
 from pie_edge.control.queue import HostTensor, Queues, Work
 from pie_edge.control.residency import Residency
 from pie_edge.control.space import Request, Space
+from pie_edge.control.statistics import Statistics
 from pie_edge.errors import BackendError, InferletCancelled, InvalidHandle, NotFinite, PieError
 from pie_edge.sampling import Epilogue
 
@@ -32,6 +33,7 @@ class Calls:
         context_limit: int,
         speculation_depth: int,
         wake: Callable[[], None],
+        statistics: Statistics,
     ) -> None:
         self.queues = Queues()
         self.prepared: list[Work] = []
@@ -42,6 +44,7 @@ class Calls:
         self._pool: PagePool = residency.pool
         self._residency = residency
         self._wake = wake
+        self._statistics = statistics
         self._arrivals = itertools.count(1)
 
     def __len__(self) -> int:
@@ -73,6 +76,7 @@ class Calls:
             self._take_up(ahead)
             return ahead
         work = self._work(space, request, epilogue, _kept(request, epilogue))
+        work.asked = time.perf_counter()
         self._admit(work)
         self.queues.push(work)
         self._wake()
@@ -123,10 +127,12 @@ class Calls:
         self._admit(ahead)
         ahead.space.usage.predicted += 1
         if not ahead.done:
+            ahead.asked = time.perf_counter()
             self.prepared.remove(ahead)
             self.queues.push(ahead)
             self._wake()
             return
+        self._statistics.queued.add(0.0)
         self._residency.mark(ahead)
         if ahead.flying:
             # It keeps its place in the queue until it lands, so that what follows it is known.
@@ -174,13 +180,21 @@ class Calls:
 
     def _answer(self, work: Work, tensors: Results) -> None:
         """Somebody asked for it, and here it is."""
-        usage = work.space.usage
+        usage, now, adopted = work.space.usage, time.perf_counter(), work.adopted or 0
         usage.passes += 1
-        usage.forwarded_tokens += len(work.tokens) - (work.adopted or 0)
+        usage.forwarded_tokens += len(work.tokens) - adopted
         if work.rows:
             usage.read_rows += len(work.rows)
-            usage.last_result = time.perf_counter()
-            usage.first_result = usage.first_result or usage.last_result
+            if not usage.first_result:
+                usage.first_result = now
+                self._statistics.first_results.add(now - work.space.opened)
+            usage.last_result = now
+        if len(work.tokens) >= self._pool.page_size:
+            self._statistics.cached_shares.add(adopted / len(work.tokens))
+        if work.context is not None:
+            if len(work.tokens) == 1 and work.context.answered:
+                self._statistics.intervals.add(now - work.context.answered)
+            work.context.answered = now
         self.finish(work, tensors)
 
     def finish(self, work: Work, tensors: Results) -> None:

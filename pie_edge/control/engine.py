@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pie_edge.backend import Backend
@@ -36,6 +37,7 @@ from pie_edge.control.scheduler import Budget, Slice, pick
 from pie_edge.control.shared import Shared
 from pie_edge.control.slots import SlotResidency
 from pie_edge.control.space import Request, Space
+from pie_edge.control.statistics import Statistics, Step
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, PieError, Unsupported
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Family, Spec
@@ -59,13 +61,6 @@ class ModelFacts:
     licence: str = ""
     description: str = ""
     version: str = ""
-
-
-@dataclass(slots=True)
-class Statistics:
-    steps: int = 0
-    rows: int = 0
-    largest_step: int = 0
 
 
 class Engine:
@@ -95,17 +90,19 @@ class Engine:
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
         self.adapters = device.adapters
-        self.statistics = Statistics()
+        self.statistics = Statistics(time.perf_counter())
         self.spaces: set[Space] = set()
         self._device = device
         limit = device.limit
         self._budget = Budget(limit.rows, limit.sequences, limit.sampled, limit.entries, device.shared_rows)
         self._wake = asyncio.Event()
         slots, depth = Slots(device.cache.token_slots), device.speculation_depth
-        self.calls = Calls(self.residency, slots, facts.vocabulary, facts.context, depth, self._wake.set)
+        self.calls = Calls(
+            self.residency, slots, facts.vocabulary, facts.context, depth, self._wake.set, self.statistics
+        )
         self._room = Room(self.residency, residency, kept, self.parking, self.calls, self.spaces, self.shared)
         self._dispatch = Dispatch()
-        self._flights: deque[Flight] = deque()
+        self._flights: deque[tuple[Flight, Step]] = deque()
         self._numbers = itertools.count(1)
         self._running = asyncio.get_running_loop().create_task(self._serve(), name="pie-edge engine")
 
@@ -177,6 +174,11 @@ class Engine:
         """How many layers' attention a pass can observe; 0 where the device can't."""
         return self._device.observable_layers
 
+    @property
+    def steps_in_flight(self) -> int:
+        """How many are on the device, those included that wait there."""
+        return len(self._flights)
+
     def changed(self, context: WorkingSet) -> None:
         """A context changes between passes: what was prepared for it no longer holds."""
         self.calls.ahead.drop(context)
@@ -192,7 +194,9 @@ class Engine:
         return epilogue
 
     def _forget(self, space: Space, reason: PieError) -> None:
-        self.spaces.discard(space)
+        if space in self.spaces:
+            self.spaces.remove(space)
+            self.statistics.ended.add(space.usage)
         self.calls.forget(space, reason)
 
     # ---- the loop
@@ -204,7 +208,7 @@ class Engine:
             except Exception as error:
                 # An engine that stopped would hang every caller: they hear of it, and the next call is served.
                 while self._flights:
-                    self._crash(self._flights.popleft().batch, error)
+                    self._crash(self._flights.popleft()[0].batch, error)
                 self._dispatch = Dispatch()
                 self.calls.fail_all(error)
                 await asyncio.sleep(0)
@@ -214,10 +218,10 @@ class Engine:
         self._wake.clear()
         if len(self._flights) < STEPS_IN_FLIGHT and self._may_launch() and await self._launch():
             return
-        if not self._flights or not self._flights[0].done:
+        if not self._flights or not self._flights[0][0].done:
             await self._wake.wait()
             return
-        self._land(self._flights.popleft())
+        self._land(*self._flights.popleft())
         # Whoever got an answer may ask the next thing before a step without them is formed.
         for _ in range(COURTESY):
             await asyncio.sleep(0)
@@ -229,7 +233,7 @@ class Engine:
         waiting = self.calls.waiting()
         if not waiting:
             return False
-        running = self._flights[0].batch if self._flights else None
+        running = self._flights[0][0].batch if self._flights else None
         delay = self._dispatch.delay(waiting, self.calls, running, self.spaces, time.perf_counter())
         if delay:
             asyncio.get_running_loop().call_later(delay, self._wake.set)
@@ -237,7 +241,9 @@ class Engine:
 
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
+        began = time.perf_counter()
         slices = await self._choose()
+        chosen = time.perf_counter()
         claimed = self._room.claim(slices)
         for part in claimed.ready:
             part.work.launch(part.count)
@@ -249,7 +255,7 @@ class Engine:
             happened |= self._room.make(claimed, busy=bool(self._flights))
         if not claimed.ready:
             return happened
-        await self._put_on_device(claimed.ready)
+        await self._put_on_device(claimed.ready, began, chosen)
         return True
 
     async def _choose(self) -> tuple[Slice, ...]:
@@ -261,23 +267,32 @@ class Engine:
                 await self._act(work)
             heads = self.calls.heads()
         if self._adoption is not None:
-            flying = [part for flight in self._flights for part in flight.batch.slices]
+            flying = [part for flight, _ in self._flights for part in flight.batch.slices]
             heads = self._adoption.ready(heads, flying)
         candidates = [*self.residency.admitted(heads), *self.calls.prepared]
         budget = self._dispatch.pace.budget(self._budget, candidates, self.spaces)
         return pick(candidates, budget, self.pool.page_size)
 
-    async def _put_on_device(self, ready: Sequence[Slice]) -> None:
+    async def _put_on_device(self, ready: Sequence[Slice], began: float, chosen: float) -> None:
+        placed = time.perf_counter()
         step = batch.build(ready, self.pool.page_size)
+        times = self.statistics.forming(began, chosen, placed, time.perf_counter())
         self.calls.launch([part.work for part in ready if part.last])
         try:
-            flight = await self._device.launch(step, self._wake.set)
+            flight = await self._device.launch(step, partial(self._landed, times))
         except Exception as error:
             self._crash(step, error)
             return
-        self._dispatch.pace.launched(step.inputs.counts.rows, step.singles, time.perf_counter())
-        self._flights.append(flight)
+        now = time.perf_counter()
+        self._dispatch.pace.launched(step.inputs.counts.rows, step.singles, now)
+        self.statistics.launched(times, step, not self._flights, now)
+        self._flights.append((flight, times))
         self.calls.predict([part.work for part in ready if part.last and part.work.confirmed])
+
+    def _landed(self, times: Step) -> None:
+        """The device is done with a step."""
+        self.statistics.landed(times, time.perf_counter())
+        self._wake.set()
 
     async def _act(self, work: Work) -> None:
         assert work.action is not None
@@ -288,18 +303,15 @@ class Engine:
         else:
             self.calls.finish(work, ())
 
-    def _land(self, flight: Flight) -> None:
+    def _land(self, flight: Flight, times: Step) -> None:
         """The results of a step that has run."""
-        step = flight.batch
-        self._dispatch.pace.landed(time.perf_counter())
+        step, began = flight.batch, time.perf_counter()
+        self._dispatch.pace.landed(began)
         try:
             results = flight.results()
         except Exception as error:
             self._crash(step, error)
             return
-        self.statistics.steps += 1
-        self.statistics.rows += step.inputs.counts.rows
-        self.statistics.largest_step = max(self.statistics.largest_step, len(step.slices))
         for part in step.slices:
             part.work.flying -= 1
             context = part.work.context
@@ -314,6 +326,9 @@ class Engine:
                 self.calls.refuse(work, not_finite(work, self.facts.name))
             else:
                 self.calls.deliver(work, tensors)
+        now = time.perf_counter()
+        self.statistics.handed_out(times, step, began, now)
+        self.statistics.look(self.calls.queues, now)
 
     def _crash(self, step: batch.Batch, error: Exception) -> None:
         """The step came to nothing: its calls fail, and what they wrote is not to be trusted."""

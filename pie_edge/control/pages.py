@@ -184,6 +184,8 @@ class WorkingSet:
     """What it has beside pages, where the model is recurrent."""
     gone: list[Gone] = field(default_factory=list)
     """Places whose pages were released, being behind every layer's window."""
+    answered: float = 0.0
+    """When its last pass was, as ``time.perf_counter`` has it; 0 before the first."""
 
     def capacity(self, page_size: int) -> int:
         return len(self.entries) * page_size

@@ -158,6 +158,8 @@ class Work:
     flying: int = 0
     using: bool = True
     ended: bool = False
+    asked: float = 0.0
+    """When somebody asked for it, as ``time.perf_counter`` has it, as long as none of its rows were on the device; else 0."""
 
     @property
     def seed(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -84,6 +85,7 @@ class Space:
     engine: Submitter
     on_close: Callable[[Space, PieError], None]
     usage: Usage = field(default_factory=Usage)
+    opened: float = field(default_factory=time.perf_counter)
     closed: bool = False
     waiting: int = 0
     handles: HandleTable | None = None

@@ -7,18 +7,20 @@ import hashlib
 import itertools
 import json
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pie_edge.control.metrics import metrics
 from pie_edge.errors import InferletCancelled, ResourceError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
 from pie_edge.host.constraints import Constraints
 from pie_edge.host.facilities import Facilities, Launch
 from pie_edge.host.guest import Guest, Model, Turns
-from pie_edge.host.instance import Instance, Outcome
+from pie_edge.host.instance import ENDINGS, Instance, Outcome, State
 from pie_edge.host.language import Progress
 from pie_edge.host.limits import Limits
 from pie_edge.host.sandbox import Sandbox, make_engine
@@ -30,6 +32,7 @@ from pie_edge.paths import cache_folder
 
 if TYPE_CHECKING:
     from pie_edge.control.engine import Engine
+    from pie_edge.control.statistics import Timeline
     from pie_edge.tokenizer import Tokenizer
 
 Sink = Callable[[str], None]
@@ -87,6 +90,7 @@ class Host:
         self._ticker = Ticker(sandbox.engine)
         self._numbers = itertools.count(1)
         self._instances: set[Instance] = set()
+        self._endings: Counter[State] = Counter()
         self._closed = False
         self._facilities = Facilities(
             open_handles=lambda space: engine.handles(space, top_k),
@@ -148,6 +152,19 @@ class Host:
     def chats(self) -> bool:
         """Whether the model has a chat template."""
         return self._model.turns is not None
+
+    def metrics(self) -> dict[str, Any]:
+        """The engine's figures, and what its inferlets took; plain data."""
+        found, turns = metrics(self._engine), self._schedule.turns
+        found["counters"] |= {"guest_seconds": turns.sum}
+        found["counters"] |= {f"inferlets_{state}": self._endings[state] for state in ENDINGS}
+        found["gauges"]["inferlets"] = len(self._instances)
+        found["histograms"]["guest_turn_seconds"] = turns.snapshot()
+        return found
+
+    def follow(self, timeline: Timeline) -> None:
+        """From now on what happens is written down there."""
+        self._schedule.timeline = self._engine.statistics.timeline = timeline
 
     async def run(
         self,
@@ -270,6 +287,7 @@ class Host:
 
         def ended(instance: Instance) -> None:
             self._instances.discard(instance)
+            self._endings[instance.state] += 1
             if parent is not None:
                 parent.children.ended(instance)
 

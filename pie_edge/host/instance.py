@@ -32,6 +32,9 @@ class State(StrEnum):
     CANCELLED = "cancelled"
 
 
+ENDINGS = (State.DONE, State.FAILED, State.CANCELLED)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What an inferlet returned, and its JSON ``document``; what it and its children used; and seconds: ``instantiate`` until its
@@ -70,6 +73,10 @@ class Instance:
     @property
     def name(self) -> str:
         return self.guest.name
+
+    @property
+    def id(self) -> str:
+        return self.guest.id
 
     async def result(self) -> Outcome:
         """How it ended. Raises one of InferletError's kinds; cancelling the wait doesn't cancel the inferlet."""

@@ -12,22 +12,30 @@ import time
 from collections import deque
 from typing import Protocol
 
+from pie_edge.control.statistics import SECONDS, Histogram, Timeline
+
 _HOPS = 4
 """Turns of the loop between two slices: an answer from the device becomes the next step, and wakes a guest, in that many. With
 a slice in each of them, a step would wait for several."""
 
 
 class Runnable(Protocol):
+    @property
+    def id(self) -> str: ...
+
     def advance(self) -> bool:
         """Runs until it blocks or ends (False), or its slice is over (True). Raises nothing."""
 
 
 class Schedule:
-    """With the millisecond that the last guest of a slice may run beyond ``budget``, a slice ends within two."""
+    """With the millisecond that the last guest of a slice may run beyond ``budget``, a slice ends within two. ``turns`` are how
+    long guests ran at a time."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: float = 0.001) -> None:
         self._loop = loop
         self._budget = budget
+        self.turns = Histogram(SECONDS)
+        self.timeline: Timeline | None = None
         self._woken: deque[Runnable] = deque()
         self._spent: deque[Runnable] = deque()
         self._armed = False
@@ -58,10 +66,16 @@ class Schedule:
     def _run_woken(self) -> None:
         end = time.perf_counter() + self._budget
         while self._woken:
-            self._run(self._woken.popleft())
-            if time.perf_counter() >= end:
+            if self._run(self._woken.popleft()) >= end:
                 return
 
-    def _run(self, guest: Runnable) -> None:
+    def _run(self, guest: Runnable) -> float:
+        """When its turn was over."""
+        began = time.perf_counter()
         if guest.advance():
             self._spent.append(guest)
+        ended = time.perf_counter()
+        self.turns.add(ended - began)
+        if self.timeline is not None:
+            self.timeline.span("guest", guest.id, began, ended)
+        return ended

@@ -30,6 +30,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class Busy:
     """A guest that works for ``seconds`` at each turn, and is woken again at once."""
 
+    id = "busy"
+
     def __init__(self, clock: Clock, schedule: Schedule, seconds: float, turns: int, spins: bool = False) -> None:
         self._clock, self._schedule, self._seconds, self._spins = clock, schedule, seconds, spins
         self.left = turns

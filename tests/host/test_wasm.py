@@ -279,10 +279,10 @@ class Guest:
     """Runs for ``slices`` turns; ``log`` gets its name each time."""
 
     def __init__(self, name: str, slices: int, log: list[str]) -> None:
-        self.name, self.slices, self.log = name, slices, log
+        self.id, self.slices, self.log = name, slices, log
 
     def advance(self) -> bool:
-        self.log.append(self.name)
+        self.log.append(self.id)
         self.slices -= 1
         return self.slices > 0
 

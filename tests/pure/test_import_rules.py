@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spill": frozenset(),
     "resources": frozenset(),
     "text": frozenset({"tokenizer", "weights"}),
+    "profile": frozenset(),
     "runtime": frozenset(
         {"backend", "backend_choice", "config", "control", "grammar", "host", "model", "paths", "program", "resources"}
         | {"sampling", "spill", "text", "weights"}
@@ -64,7 +65,7 @@ ORACLES = {
         *("node_reference", "node_reference_random", "node_reference_rows"),
     )
 }
-STANDARD_LIBRARY_ONLY = BROWSER_LAYERS | {"config", "config_values", "backend_choice", "paths", "resources"}
+STANDARD_LIBRARY_ONLY = BROWSER_LAYERS | {"config", "config_values", "backend_choice", "paths", "profile", "resources"}
 
 
 def sources() -> list[Path]:
