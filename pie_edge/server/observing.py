@@ -1,0 +1,130 @@
+"""Watches requests go by: the ASGI layer around the app, and the one around the Service. Neither changes what passes through, but
+for the header ``x-request-id``."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from pie_edge.errors import PieError
+from pie_edge.server.exchange import Exchange, Listener, current, request_id
+from pie_edge.server.generation import (
+    Began,
+    CallArguments,
+    CallBegan,
+    Card,
+    Conversation,
+    Event,
+    Piece,
+    Request,
+    Service,
+    Text,
+    Thought,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pie_edge.server.metrics import HttpMetrics
+
+
+class Observing:
+    """ASGI: makes an Exchange of each HTTP request, and tells the listeners when it has ended, however it did."""
+
+    def __init__(self, app: ASGIApp, metrics: HttpMetrics, listeners: Sequence[Listener] = ()) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._listeners = (metrics, *listeners)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = _headers(scope, b"x-request-id", b"traceparent")
+        exchange = Exchange(request_id(headers[b"x-request-id"]), scope["method"], "", headers[b"traceparent"])
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                exchange.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", exchange.id.encode())]
+            await send(message)
+
+        token = current.set(exchange)
+        self._metrics.began()
+        try:
+            await self._app(scope, receive, sending)
+        finally:
+            current.reset(token)
+            exchange.ended = time.perf_counter()
+            # Without an answer it was the client that left, or an exception of ours, which the server answers with 500.
+            exchange.status = exchange.status or 500
+            exchange.path = _route(scope, exchange.status)
+            for listener in self._listeners:
+                listener.ended(exchange)
+
+
+def _headers(scope: Scope, *names: bytes) -> dict[bytes, str]:
+    found = dict.fromkeys(names, "")
+    found.update((name, value.decode("latin-1")) for name, value in scope["headers"] if name in found)
+    return found
+
+
+def _route(scope: Mapping[str, Any], status: int) -> str:
+    """The path with its parameters' names: paths that clients make up would be endless."""
+    if "endpoint" not in scope or status == 404:
+        return "other"
+    path = str(scope["path"])
+    for name, value in scope.get("path_params", {}).items():
+        path = re.sub(f"(?<=/){re.escape(str(value))}(?=[/:]|$)", f"{{{name}}}", path, count=1)
+    return path
+
+
+class Observed:
+    """A Service whose generations are noted in the request that they answer."""
+
+    def __init__(self, service: Service, metrics: HttpMetrics) -> None:
+        self._service = service
+        self._metrics = metrics
+
+    @property
+    def card(self) -> Card:
+        return self._service.card
+
+    async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
+        exchange = current.get()
+        answers: dict[int, float] = {}
+        async with aclosing(self._service.generate(request)) as events:
+            try:
+                async for event in events:
+                    if exchange is not None:
+                        self._note(exchange, event, answers)
+                    yield event
+            except PieError as error:
+                if exchange is not None:
+                    exchange.code = getattr(error, "cause", None) or error.code
+                raise
+
+    async def count(self, prompt: Conversation | Text) -> int:
+        return await self._service.count(prompt)
+
+    async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
+        return await self._service.embed(texts)
+
+    def _note(self, exchange: Exchange, event: Event, answers: dict[int, float]) -> None:
+        """``answers`` are when each choice last got a token."""
+        now = time.perf_counter()
+        match event:
+            case Began():
+                exchange.started, exchange.model = now, self.card.name
+                exchange.prompt, exchange.cached = event.prompt, event.cached
+            case Piece() | Thought() | CallBegan() | CallArguments():
+                exchange.first, exchange.last = exchange.first or now, now
+                if event.choice in answers:
+                    self._metrics.interval(now - answers[event.choice])
+                answers[event.choice] = now
+            case Usage():
+                exchange.prompt, exchange.cached, exchange.generated = event.prompt, event.cached, event.generated
