@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge import __version__
-from pie_edge.cli import config, doctor, model, remote, run, serve, tune
+from pie_edge.cli import config, doctor, model, remote, run, serve, top, tune
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 
@@ -31,6 +31,7 @@ app.add_typer(model.app, name="model")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
 app.command("tune")(tune.tune)
+app.command("top")(top.top)
 
 
 @reported
