@@ -39,6 +39,7 @@ setup(
     package_dir={"pie_edge": "pie_edge", **MOVED},
     package_data={
         "pie_edge": ["py.typed"],
+        "pie_edge.server.page": ["*.html", "*.css", "*.js"],
         "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.json", "**/*.wasm"],
         "pie_edge.shaders": ["spirv/*.spv", "wgsl/**/*.wgsl"],
         "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py", "*/*.py"],

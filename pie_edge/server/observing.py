@@ -50,7 +50,7 @@ class Observing:
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exchange.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", exchange.id.encode())]
+                exchange.id = _named(message, exchange.id)
             await send(message)
 
         token = current.set(exchange)
@@ -65,6 +65,16 @@ class Observing:
             exchange.path = _route(scope, exchange.status)
             for listener in self._listeners:
                 listener.ended(exchange)
+
+
+def _named(message: Message, name: str) -> str:
+    """The id that the response has, which is ``name`` unless it had one."""
+    headers = list(message.get("headers", ()))
+    for header, value in headers:
+        if header.lower() == b"x-request-id":
+            return bytes(value).decode("latin-1")
+    message["headers"] = [*headers, (b"x-request-id", name.encode())]
+    return name
 
 
 def _headers(scope: Scope, *names: bytes) -> dict[bytes, str]:
