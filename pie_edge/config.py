@@ -85,6 +85,13 @@ class ServeSettings:
     cors: tuple[str, ...] = _setting(
         (), origins(), "Origins of web pages that may use the server from a browser, or * for all; none by default."
     )
+    log: str = _setting(
+        "human", one_of("human", "json"), "Form of the log on standard error; json is an object a line."
+    )
+    log_tokens: bool = _setting(
+        False, flag(), "Log the ids of the tokens that each inferlet read and chose. They are what people wrote."
+    )
+    profile: str = _setting("", text(), "File to write a timeline to, for Perfetto; none by default.")
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,13 @@ def serve(
             metavar="HOST[:PORT]", help="A host that inferlets may send HTTP requests to; may be given again."
         ),
     ] = None,
+    log: Annotated[str | None, typer.Option(metavar="FORM", help="human or json. [default: human]")] = None,
+    log_tokens: Annotated[
+        bool, typer.Option("--log-tokens", help="Log the ids of the tokens read and chosen: what people wrote.")
+    ] = False,
+    profile: Annotated[
+        str | None, typer.Option(metavar="OUT.json", help="Write a timeline there, for ui.perfetto.dev.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr, only errors.")] = False,
 ) -> None:
     """Serve a model: OpenAI's, Anthropic's and Google's APIs, and inferlets.
@@ -61,6 +68,9 @@ def serve(
         "serve.cors": cors or None,
         "serve.generations": generations,
         "serve.queue": queue,
+        "serve.log": log,
+        "serve.log_tokens": log_tokens or None,
+        "serve.profile": profile,
         "model": model,
         "adapters": adapter or None,
         "backend": backend,
@@ -68,14 +78,32 @@ def serve(
         "limits.time": max_time,
         "limits.http": allow_http or None,
     }
-    asyncio.run(_serve(load(flags).settings, Notes(quiet=quiet)))
+    settings = load(flags).settings
+    notes = LoggedNotes(quiet=quiet) if settings.serve.log == "json" else Notes(quiet=quiet)
+    asyncio.run(_serve(settings, notes))
+
+
+class LoggedNotes(Notes):
+    """Notes as events of the log."""
+
+    def note(self, text: str) -> None:
+        from pie_edge.server import logs
+
+        if not self.quiet:
+            logs.event("note", text, message=text)
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """How far loading is, health says: a log has no bar that moves."""
 
 
 async def _serve(settings: Settings, notes: Notes) -> None:
     try:
+        from pie_edge.server import logs
         from pie_edge.server.serve import on_signals, serving
     except ModuleNotFoundError as error:
         raise Unsupported(f"the server needs {error.name}; install it with: pip install 'pie-edge[server]'") from None
+
+    logs.configure("json" if settings.serve.log == "json" else "human", quiet=notes.quiet)
 
     def heard(state: State) -> None:
         if state.phase == "loading" and state.what:

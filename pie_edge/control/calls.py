@@ -195,6 +195,8 @@ class Calls:
             if len(work.tokens) == 1 and work.context.answered:
                 self._statistics.intervals.add(now - work.context.answered)
             work.context.answered = now
+        if self._statistics.tokens is not None:
+            self._statistics.tokens.answered(work, tensors)
         self.finish(work, tensors)
 
     def finish(self, work: Work, tensors: Results) -> None:

@@ -197,6 +197,8 @@ class Engine:
         if space in self.spaces:
             self.spaces.remove(space)
             self.statistics.ended.add(space.usage)
+            if self.statistics.tokens is not None:
+                self.statistics.tokens.closed(space)
         self.calls.forget(space, reason)
 
     # ---- the loop

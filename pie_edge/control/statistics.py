@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any, Protocol
 
 from pie_edge.control.batch import Batch
+from pie_edge.control.queue import HostTensor, Work
+from pie_edge.control.space import Space
 from pie_edge.control.usage import Usage
 
 SECONDS = tuple(step * 10.0**power for power in range(-5, 2) for step in (1, 2, 5))
@@ -28,6 +30,14 @@ class Timeline(Protocol):
     def span(
         self, track: str, name: str, began: float, ended: float, key: int | None = None, **details: Any
     ) -> None: ...
+
+
+class TokenSink(Protocol):
+    """Hears of the tokens that each space reads and chooses."""
+
+    def answered(self, work: Work, results: Sequence[HostTensor]) -> None: ...
+
+    def closed(self, space: Space) -> None: ...
 
 
 class Histogram:
@@ -88,6 +98,7 @@ class Statistics:
     def __init__(self, now: float) -> None:
         self.opened = now
         self.timeline: Timeline | None = None
+        self.tokens: TokenSink | None = None
         self.steps = self.rows = self.largest_step = 0
         self.ended = Usage()
         self.busy = self.starved = self.control = 0.0

@@ -32,7 +32,7 @@ from pie_edge.paths import cache_folder
 
 if TYPE_CHECKING:
     from pie_edge.control.engine import Engine
-    from pie_edge.control.statistics import Timeline
+    from pie_edge.control.statistics import Timeline, TokenSink
     from pie_edge.tokenizer import Tokenizer
 
 Sink = Callable[[str], None]
@@ -165,6 +165,10 @@ class Host:
     def follow(self, timeline: Timeline) -> None:
         """From now on what happens is written down there."""
         self._schedule.timeline = self._engine.statistics.timeline = timeline
+
+    def follow_tokens(self, sink: TokenSink) -> None:
+        """From now on it hears of the tokens that inferlets read and choose."""
+        self._engine.statistics.tokens = sink
 
     async def run(
         self,

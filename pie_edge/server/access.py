@@ -14,6 +14,8 @@ from pie_edge.errors import Unauthorized, UsageError
 
 OPEN = frozenset({"/", "/health"})
 """What needs no key: the page has a field for it, and health tells nothing but that."""
+PAGE = "/page/"
+"""Where the page's own files lie."""
 
 
 def is_loopback(host: str) -> bool:
@@ -46,7 +48,7 @@ class Access:
         others."""
         self._check_host(headers.get("host", ""))
         self._check_origin(headers)
-        if self._digests and (websocket or path not in OPEN):
+        if self._digests and (websocket or not (path in OPEN or path.startswith(PAGE))):
             self._check_key(_key(headers, query))
 
     def _check_host(self, host: str) -> None:

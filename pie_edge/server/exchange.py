@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
 
-_OWN_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+_OWN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
 """What a client may name a request. Nothing else of a client's gets into logs and headers unescaped."""
 
 
@@ -27,7 +28,7 @@ class Exchange:
     began: float = field(default_factory=time.perf_counter)
     wall: int = field(default_factory=time.time_ns)
     started: float = 0.0
-    """When the inferlet had read the prompt's tokens, and asked for them to be forwarded."""
+    """When its turn to be worked on came."""
     first: float = 0.0
     last: float = 0.0
     ended: float = 0.0
@@ -42,6 +43,17 @@ class Exchange:
     @property
     def seconds(self) -> float:
         return self.ended - self.began
+
+    @property
+    def stages(self) -> Sequence[tuple[str, float, float]]:
+        """*queue* until its turn came, *prefill* until the first token, *decode* until the last one: those
+        that it had, with when they began and ended."""
+        moments = (
+            ("queue", self.began, self.started),
+            ("prefill", self.started, self.first),
+            ("decode", self.first, self.last),
+        )
+        return [stage for stage in moments if stage[1] and stage[2]]
 
     @property
     def to_first_token(self) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from pie_edge.errors import PieError
 from pie_edge.protocol.connection import Connection, Event, Remote, error_of
 from pie_edge.protocol.messages import Ended, Message
 from pie_edge.server.admission import Admission
+from pie_edge.server.exchange import current
 from pie_edge.server.generation import Card
 from pie_edge.server.supervisor import Supervisor
 
@@ -39,6 +41,8 @@ class Link:
         # Before the wait: without an engine there is nothing to wait for.
         _ = self._supervisor.connection
         async with self._admission.turn():
+            if (exchange := current.get()) is not None:
+                exchange.started = exchange.started or time.perf_counter()
             stream = _Stream(self._supervisor.connection)
             try:
                 await stream.launch(program, json.dumps(input, ensure_ascii=False))
@@ -59,7 +63,10 @@ class _Stream:
         self._changed = asyncio.Event()
 
     async def launch(self, program: str, document: str) -> None:
-        await self._connection.launch(self._remote, document, program=program)
+        exchange = current.get()
+        # Whoever looks at logs, or at what runs, finds the request by it.
+        name = "" if exchange is None else f"{program} {exchange.id}"
+        await self._connection.launch(self._remote, document, program=program, name=name)
 
     async def next(self) -> str | None:
         while not self._texts:

@@ -13,29 +13,31 @@ from pie_edge.server.exchange import Exchange
 
 LOGGER = logging.getLogger("pie_edge")
 QUIET = ("/health", "/metrics")
-"""What is asked for all the time, and only told of when it fails."""
+"""What is asked for all the time, and told of only when it fails."""
 Format = Literal["human", "json"]
 
 
-def configure(form: Format, stream: TextIO | None = None) -> None:
-    """From now on what is logged under ``pie_edge`` goes to the stream, standard error by default."""
+def configure(form: Format, stream: TextIO | None = None, quiet: bool = False) -> None:
+    """From now on what is logged under ``pie_edge`` goes to the stream, standard error by default; with ``quiet`` warnings and
+    errors alone."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Human())
     LOGGER.handlers = [handler]
-    LOGGER.setLevel(logging.INFO)
+    LOGGER.setLevel(logging.WARNING if quiet else logging.INFO)
     LOGGER.propagate = False
 
 
-def event(name: str, message: str, **fields: Any) -> None:
-    """Something that happened: ``message`` is for people; in JSON there are ``event`` and the fields."""
-    LOGGER.info(message, extra={"event": name, "fields": fields})
+def event(name: str, text: str, /, **fields: Any) -> None:
+    """Something that happened: ``text`` is for people; in JSON there are ``event`` and the fields."""
+    LOGGER.info(text, extra={"event": name, "fields": fields})
 
 
 class RequestLog:
     """A Listener."""
 
     def ended(self, exchange: Exchange) -> None:
-        if exchange.path in QUIET and exchange.status < 400:
+        # Health fails on purpose while a model loads.
+        if exchange.path in QUIET and exchange.status in (200, 503):
             return
         event("request", _sentence(exchange), **_fields(exchange))
 

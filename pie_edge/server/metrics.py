@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -22,6 +29,8 @@ from starlette.routing import Route
 from pie_edge.errors import ServerError
 from pie_edge.server.exchange import Exchange
 
+# When each series began is as many lines again, and nobody reads them.
+disable_created_metrics()
 PREFIX = "pie_edge_"
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 20, 50, 100)
 Snapshot = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -90,6 +99,13 @@ class HttpMetrics:
         self._first = self._histogram("time_to_first_token_seconds", "From a request's head to its first token.")
         self._intervals = self._histogram("inter_token_seconds", "Between two tokens of an answer, as they are sent.")
         self._tokens = Counter(f"{PREFIX}request_tokens", "Tokens of requests.", ("kind",), registry=self.registry)
+
+    def follow(self, working: Callable[[], float], waiting: Callable[[], float]) -> None:
+        """How many generations are worked on, and wait their turn, at each look."""
+        kinds = (("working", "worked on", working), ("waiting", "that wait their turn", waiting))
+        for name, text, figure in kinds:
+            gauge = Gauge(f"{PREFIX}generations_{name}", f"Generations {text}.", registry=self.registry)
+            gauge.set_function(figure)
 
     def began(self) -> None:
         self._active.inc()

@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from starlette.datastructures import MutableHeaders
+
 from pie_edge.errors import PieError
 from pie_edge.server.exchange import Exchange, Listener, current, request_id
 from pie_edge.server.generation import (
@@ -46,11 +48,14 @@ class Observing:
             return
         headers = _headers(scope, b"x-request-id", b"traceparent")
         exchange = Exchange(request_id(headers[b"x-request-id"]), scope["method"], "", headers[b"traceparent"])
+        # From here on it has this id, whatever the client's was.
+        named = [pair for pair in scope["headers"] if pair[0] != b"x-request-id"]
+        scope["headers"] = [*named, (b"x-request-id", exchange.id.encode())]
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 exchange.status = message["status"]
-                exchange.id = _named(message, exchange.id)
+                MutableHeaders(scope=message)["x-request-id"] = exchange.id
             await send(message)
 
         token = current.set(exchange)
@@ -62,19 +67,9 @@ class Observing:
             exchange.ended = time.perf_counter()
             # Without an answer it was the client that left, or an exception of ours, which the server answers with 500.
             exchange.status = exchange.status or 500
-            exchange.path = _route(scope, exchange.status)
+            exchange.path = _route(scope)
             for listener in self._listeners:
                 listener.ended(exchange)
-
-
-def _named(message: Message, name: str) -> str:
-    """The id that the response has, which is ``name`` unless it had one."""
-    headers = list(message.get("headers", ()))
-    for header, value in headers:
-        if header.lower() == b"x-request-id":
-            return bytes(value).decode("latin-1")
-    message["headers"] = [*headers, (b"x-request-id", name.encode())]
-    return name
 
 
 def _headers(scope: Scope, *names: bytes) -> dict[bytes, str]:
@@ -83,9 +78,9 @@ def _headers(scope: Scope, *names: bytes) -> dict[bytes, str]:
     return found
 
 
-def _route(scope: Mapping[str, Any], status: int) -> str:
+def _route(scope: Mapping[str, Any]) -> str:
     """The path with its parameters' names: paths that clients make up would be endless."""
-    if "endpoint" not in scope or status == 404:
+    if "endpoint" not in scope:
         return "other"
     path = str(scope["path"])
     for name, value in scope.get("path_params", {}).items():
@@ -121,6 +116,9 @@ class Observed:
     async def count(self, prompt: Conversation | Text) -> int:
         return await self._service.count(prompt)
 
+    async def forget(self, name: str) -> None:
+        await self._service.forget(name)
+
     async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
         return await self._service.embed(texts)
 
@@ -129,7 +127,7 @@ class Observed:
         now = time.perf_counter()
         match event:
             case Began():
-                exchange.started, exchange.model = now, self.card.name
+                exchange.started, exchange.model = exchange.started or now, self.card.name
                 exchange.prompt, exchange.cached = event.prompt, event.cached
             case Piece() | Thought() | CallBegan() | CallArguments():
                 exchange.first, exchange.last = exchange.first or now, now

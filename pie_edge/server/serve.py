@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from pie_edge.config import Settings
 from pie_edge.errors import PieError, UsageError
@@ -22,6 +23,7 @@ from pie_edge.server.completion import CompletionService
 from pie_edge.server.gate import Gate
 from pie_edge.server.link import Link
 from pie_edge.server.supervisor import ENGINE, Supervisor
+from pie_edge.server.watching import Watching
 
 _POLL_SECONDS = 0.05
 
@@ -85,16 +87,19 @@ async def serving(
     serve = settings.serve
     check_reach(serve.host, serve.api_keys)
     listener = _listen(serve.host, serve.port)
-    try:
+    admission = Admission(serve.generations or room(), serve.queue)
+    # In this order: what is watched over it is put together when the engine has ended.
+    with contextlib.closing(listener), contextlib.closing(Watching(serve, lambda: supervisor, admission)) as watching:
         supervisor = Supervisor(settings, on_state, command)
         try:
-            link = Link(supervisor, Admission(serve.generations or room(), serve.queue))
+            link = Link(supervisor, admission)
             routes = [
                 health.route(lambda: supervisor.state, lambda: built.gate.draining, lambda: supervisor.starts),
                 ws.route(lambda: supervisor),
+                *watching.routes,
             ]
-            built = app.build(CompletionService(link, link.card), serve, routes)
-            server = _Server(_config(built))
+            built = app.build(watching.of(CompletionService(link, link.card)), serve, routes)
+            server = _Server(_config(watching.around(built.asgi)))
             listening = asyncio.create_task(server.serve(sockets=[listener]))
             host, port = listener.getsockname()[:2]
             named = f"[{host}]" if ":" in host else host
@@ -105,8 +110,6 @@ async def serving(
                 await asyncio.gather(listening, return_exceptions=True)
         finally:
             await supervisor.close()
-    finally:
-        listener.close()
 
 
 class _Server(uvicorn.Server):
@@ -116,9 +119,9 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(built: app.App) -> uvicorn.Config:
+def _config(asgi: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
-        built.asgi,
+        asgi,
         # One thread carries 256 streams with asyncio's own loop; h11 is pure Python and is everywhere.
         loop="asyncio",
         http="h11",

@@ -1,7 +1,6 @@
 """OpenTelemetry traces of requests, when they are configured as OpenTelemetry has it: by ``OTEL_EXPORTER_OTLP_ENDPOINT``.
 
-A span for each request, in the trace that its ``traceparent`` names, with three of its stages inside: *queue* until the inferlet
-has read the prompt and asks for it, *prefill* until the first token, *decode* until the last one.
+A span for each request, in the trace that its ``traceparent`` names, with its stages inside.
 """
 
 from __future__ import annotations
@@ -64,15 +63,8 @@ class Traces:
         if exchange.status >= 500:
             span.set_status(Status(StatusCode.ERROR, exchange.code))
         inside = set_span_in_context(span)
-        stages = (
-            ("queue", exchange.began, exchange.started),
-            ("prefill", exchange.started, exchange.first),
-            ("decode", exchange.first, exchange.last),
-        )
-        for name, began, ended in stages:
-            if began and ended:
-                child = self._tracer.start_span(name, inside, start_time=_at(exchange, began))
-                child.end(_at(exchange, ended))
+        for name, began, ended in exchange.stages:
+            self._tracer.start_span(name, inside, start_time=_at(exchange, began)).end(_at(exchange, ended))
         span.end(_at(exchange, exchange.ended))
 
     def close(self) -> None:

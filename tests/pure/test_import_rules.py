@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "grammar": frozenset(),
     "host": frozenset({"control", "tokenizer", "grammar", "paths", "resources"}),
     "protocol": frozenset(),
-    "server": frozenset({"host", "protocol", "grammar", "runtime", "config", "resources", "paths"}),
+    "server": frozenset({"host", "protocol", "grammar", "runtime", "config", "profile", "resources", "paths"}),
     "client": frozenset({"protocol"}),
     "config_values": frozenset(),
     "config": frozenset({"config_values", "backend_choice"}),

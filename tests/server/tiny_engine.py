@@ -49,7 +49,7 @@ async def open_engine(settings: Settings, progress: Any) -> Opened:
         await host.close()
         await engine.close()
 
-    return Opened(host, CARD, {"held": held}, close)
+    return Opened(host, CARD, {"held": held, "metrics": lambda _: json.dumps({"info": {}} | host.metrics())}, close)
 
 
 if __name__ == "__main__":

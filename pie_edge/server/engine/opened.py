@@ -54,7 +54,7 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
 
 
 def _answers(runtime: Any) -> dict[str, Callable[[str], str]]:
-    return {"usage": lambda _: json.dumps({"inferlets": len(runtime.host.instances)})}
+    return {"metrics": lambda _: json.dumps(runtime.metrics())}
 
 
 def _age(model: str) -> int:

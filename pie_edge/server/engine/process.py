@@ -27,6 +27,7 @@ from pie_edge.server import lifeline
 from pie_edge.server.engine.client import Client
 from pie_edge.server.engine.desk import Desk
 from pie_edge.server.engine.opened import Opener, open_model
+from pie_edge.server.engine.watched import watched
 
 FAILED, STUCK = 1, 75
 """Exit statuses: the model couldn't be opened; the device was lost and doesn't come back."""
@@ -81,7 +82,7 @@ async def _open(desk: Desk, opener: Opener, settings: Settings) -> bool:
             loop.call_soon_threadsafe(desk.loading, done, total, what)
 
     try:
-        opened = await opener(settings, progress)
+        opened = watched(await opener(settings, progress), settings.serve)
     except Exception as error:
         desk.failed(told(error))
         return False
