@@ -80,6 +80,8 @@ class Request:
     """``function:NAME`` has that one called."""
     parallel_calls: bool = True
     constraint: Constraint | None = None
+    thinking_tokens: int | None = None
+    """After how many tokens the reasoning is closed, for the answer to begin; None leaves that to the model."""
     keep: str | None = None
     """A name under which a later conversation can go on after this. Of one choice."""
     keep_seconds: float = 0.0
@@ -186,6 +188,8 @@ class Card:
     """Whether it has a chat template."""
     embeds: bool
     """Whether it was made to give embeddings."""
+    thinks: Literal["never", "always", "switched"] = "never"
+    """Whether it thinks before it answers; ``switched``: its chat template can be told to have it think, or not."""
     description: str = ""
 
 

@@ -1,0 +1,37 @@
+"""``/v1/models`` in Anthropic's shape. The path is OpenAI's as well: a client of Anthropic's says so by the header
+``anthropic-version``.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from pie_edge.server.generation import Card
+from pie_edge.server.naming import check_model
+
+
+def models_response(card: Card) -> Response:
+    """The list, which has one model, on one page."""
+    known = [_model(card)]
+    return JSONResponse({"data": known, "has_more": False, "first_id": card.name, "last_id": card.name})
+
+
+def model_response(card: Card, name: str) -> Response:
+    """Raises ModelNotFound for another name."""
+    check_model(name, card)
+    return JSONResponse(_model(card))
+
+
+def _model(card: Card) -> dict[str, Any]:
+    return {
+        "type": "model",
+        "id": card.name,
+        "display_name": card.description or card.name,
+        "created_at": datetime.fromtimestamp(card.created, UTC).isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
+        "max_input_tokens": card.context,
+        "max_tokens": card.context,
+    }
