@@ -1,0 +1,37 @@
+"""The model that is served, as Google's API describes models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from pie_edge.server.generation import Card
+from pie_edge.server.naming import check_model
+
+_METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
+
+
+def models_response(card: Card) -> Response:
+    """The list, which has one model, on one page."""
+    return JSONResponse({"models": [_model(card)]})
+
+
+def model_response(card: Card, name: str) -> Response:
+    """Raises ModelNotFound for another name."""
+    check_model(name, card)
+    return JSONResponse(_model(card))
+
+
+def _model(card: Card) -> dict[str, Any]:
+    return {
+        "name": f"models/{card.name}",
+        "baseModelId": card.name,
+        "version": "1",
+        "displayName": card.description or card.name,
+        "description": card.description,
+        "inputTokenLimit": card.context,
+        "outputTokenLimit": card.context,
+        "supportedGenerationMethods": _METHODS,
+        "thinking": card.thinks != "never",
+    }
