@@ -224,7 +224,7 @@ def test_a_silent_stream_pings(connect: Connect, monkeypatch: pytest.MonkeyPatch
     address = f"{connect(Told([Began(1, 0), 0.2, *answer()[1:]])).base_url}/v1/messages"
     request = HttpRequest(address, json.dumps(ASK | {"stream": True}).encode(), {"content-type": "application/json"})
     with urlopen(request) as response:
-        assert response.read().count(b'event: ping\ndata: {"type": "ping"}\n\n') > 2
+        assert response.read().count(b'event: ping\ndata: {"type":"ping"}\n\n') > 2
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
@@ -11,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_edge.errors import UsageError
-from pie_edge.server import bodies
 from pie_edge.server.generation import Constraint, Conversation, Request, Sampling
 from pie_edge.server.google import translate
 from pie_edge.server.google.request import Body
 from pie_edge.server.google.schema import Schema, json_schema
+from pie_edge.server.refusals import parse
 from tests.server.told import CARD
 
 WEATHER = {"name": "weather", "description": "Today's", "parameters": {"type": "OBJECT", "properties": {}}}
@@ -26,7 +27,7 @@ RESPONSE = {"functionResponse": {"name": "weather", "response": {"output": "clea
 
 def asked(*, thinks: str = "never", **fields: Any) -> Request:
     card = replace(CARD, thinks=thinks)  # type: ignore[arg-type]
-    return translate.request(bodies.check({"contents": [user("Hello")]} | fields, Body), card)
+    return translate.request(parse(Body, json.dumps({"contents": [user("Hello")]} | fields).encode()), card)
 
 
 def prompt(*contents: dict[str, Any], **fields: Any) -> Conversation:
@@ -232,12 +233,12 @@ def test_schemas_of_openapi_are_json_schemas() -> None:
     [
         ({"contents": []}, "contents"),
         ({"contents": "Hello"}, "contents"),
-        ({"contents": [{"role": "user", "parts": []}]}, "contents.0.parts"),
-        ({"contents": [{"role": "assistant", "parts": [{"text": "x"}]}]}, "contents.0.role"),
+        ({"contents": [{"role": "user", "parts": []}]}, "contents[0].parts"),
+        ({"contents": [{"role": "assistant", "parts": [{"text": "x"}]}]}, "contents[0].role"),
         ({"contents": [user({"inlineData": {"mimeType": "image/png", "data": ""}})]}, "inlineData"),
         ({"contents": [user({"file_data": {}})]}, "file_data"),
-        ({"contents": [user({})]}, "contents.0"),
-        ({"contents": [user({"text": "a", **CALL})]}, "contents.0"),
+        ({"contents": [user({})]}, "contents[0]"),
+        ({"contents": [user({"text": "a", **CALL})]}, "contents[0]"),
         ({"contents": [user("a"), model("b")]}, "functionResponse"),
         ({"contents": [user(CALL)]}, "only the model"),
         ({"contents": [user("a"), model(RESPONSE), user("b")]}, "functionResponse"),
@@ -260,7 +261,7 @@ def test_schemas_of_openapi_are_json_schemas() -> None:
         ({"generationConfig": {"responseMimeType": "text/html"}}, "responseMimeType"),
         ({"generationConfig": {"responseMimeType": "application/json", "responseSchema": {"tpye": "STRING"}}}, "tpye"),
         ({"tools": [{"googleSearch": {}}]}, "googleSearch"),
-        ({"tools": [{"functionDeclarations": [{"name": 'a"b'}]}]}, "functionDeclarations.0.name"),
+        ({"tools": [{"functionDeclarations": [{"name": 'a"b'}]}]}, "functionDeclarations[0].name"),
         ({"tools": [{"functionDeclarations": [WEATHER, WEATHER]}]}, "weather"),
         ({"tools": [{"functionDeclarations": [WEATHER | {"behavior": "NON_BLOCKING"}]}]}, "behavior"),
         ({"tools": [{"functionDeclarations": [WEATHER | {"parametersJsonSchema": {}}]}]}, "parametersJsonSchema"),

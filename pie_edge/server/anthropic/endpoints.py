@@ -2,77 +2,68 @@
 
 from __future__ import annotations
 
-import json
-import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from pie_edge.errors import PieError
-from pie_edge.server import bodies
-from pie_edge.server.answering import Streamed, attended, begun, gathered, sse, with_pauses
+from pie_edge.server import streams, wire
 from pie_edge.server.anthropic import translate
 from pie_edge.server.anthropic.answer import Stream, message
-from pie_edge.server.anthropic.errors import error_body, error_response
-from pie_edge.server.anthropic.request import Body, Counted
-from pie_edge.server.failures import status
+from pie_edge.server.anthropic.errors import error_body, error_response, request_id
+from pie_edge.server.anthropic.request import TAGS, Body, Counted
+from pie_edge.server.failures import failure
 from pie_edge.server.generation import Event, Service
 from pie_edge.server.naming import check_model
+from pie_edge.server.pauses import with_pauses
+from pie_edge.server.refusals import answering, read
 
 PING_SECONDS = 10.0
 """How long a stream may be silent before it says that it lives."""
 
-Endpoint = Callable[[Request], Awaitable[Response]]
-
 
 def routes(service: Service) -> list[Route]:
     async def messages(request: Request) -> Response:
-        body = await bodies.read(request, Body)
+        body = await read(Body, request, TAGS)
         check_model(body.model, service.card)
         events = service.generate(translate.request(body, service.card))
         if body.stream:
-            coming = await attended(request.receive, begun(events))
-            return Streamed(_stream(body.model, coming), "text/event-stream", {"request-id": _request_id()})
-        stream = Stream(body.model)
-        made = [one for event in await attended(request.receive, gathered(events)) for one in stream.push(event)]
-        return JSONResponse(message(made), headers={"request-id": _request_id()})
+            coming = await streams.attended(request, streams.begun(events))
+            response = streams.event_stream(_lines(body.model, coming), _failed)
+        else:
+            response = wire.json_response(await streams.attended(request, _whole(body.model, events)))
+        response.headers["request-id"] = request_id()
+        return response
 
     async def count_tokens(request: Request) -> Response:
-        body = await bodies.read(request, Counted)
+        body = await read(Counted, request, TAGS)
         check_model(body.model, service.card)
-        count = await attended(request.receive, service.count(translate.prompt(body, service.card)))
-        return JSONResponse({"input_tokens": count}, headers={"request-id": _request_id()})
+        count = await streams.attended(request, service.count(translate.prompt(body, service.card)))
+        return wire.json_response({"input_tokens": count}, headers={"request-id": request_id()})
 
     return [
-        Route("/v1/messages", _answering(messages), methods=["POST"]),
-        Route("/v1/messages/count_tokens", _answering(count_tokens), methods=["POST"]),
+        Route("/v1/messages", answering(messages, error_response), methods=["POST"]),
+        Route("/v1/messages/count_tokens", answering(count_tokens, error_response), methods=["POST"]),
     ]
 
 
-def _answering(endpoint: Endpoint) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except PieError as error:
-            return error_response(status(error), error)
-
-    return answer
-
-
-async def _stream(model: str, events: AsyncGenerator[Event, None]) -> AsyncGenerator[bytes, None]:
+async def _whole(model: str, events: AsyncGenerator[Event, None]) -> dict[str, Any]:
     stream = Stream(model)
-    try:
-        async with aclosing(with_pauses(events, PING_SECONDS)) as coming:
-            async for event in coming:
-                for one in ({"type": "ping"},) if event is None else stream.push(event):
-                    yield sse(json.dumps(one, ensure_ascii=False), one["type"])
-    except PieError as error:
-        failed = error_body(status(error), error, _request_id())
-        yield sse(json.dumps(failed, ensure_ascii=False), "error")
+    async with aclosing(events):
+        return message([one async for event in events for one in stream.push(event)])
 
 
-def _request_id() -> str:
-    return f"req_{secrets.token_hex(12)}"
+async def _lines(model: str, events: AsyncGenerator[Event, None]) -> AsyncIterator[str]:
+    stream = Stream(model)
+    async with aclosing(with_pauses(events, PING_SECONDS)) as coming:
+        async for event in coming:
+            for one in ({"type": "ping"},) if event is None else stream.push(event):
+                yield wire.event(one, one["type"])
+
+
+def _failed(error: PieError) -> str:
+    return wire.event(error_body(failure(error).status, error), "error")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from pie_edge.errors import PieError
-from pie_edge.server.failures import code
+from pie_edge.server import wire
+from pie_edge.server.failures import Failure, failure
 
 _TYPES = {
     400: "invalid_request_error",
@@ -20,20 +21,24 @@ _TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_RETRY_SECONDS = "1"
 
 
 def error_response(status: int, error: PieError) -> Response:
-    name = f"req_{secrets.token_hex(12)}"
-    headers = {"request-id": name}
-    if status in (429, 503):
-        headers["retry-after"] = _RETRY_SECONDS
-    return JSONResponse(error_body(status, error, name), status, headers)
+    body = error_body(status, error)
+    return wire.json_response(body, status, {"request-id": body["request_id"], **failure(error).headers})
 
 
-def error_body(status: int, error: PieError, request: str) -> dict[str, Any]:
-    message = str(error)
-    if code(error) == "context-overflow":
-        message = f"prompt is too long: {message}"
+def error_body(status: int, error: PieError) -> dict[str, Any]:
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": message}, "request_id": request}
+    told = {"type": kind, "message": _message(failure(error))}
+    return {"type": "error", "error": told, "request_id": request_id()}
+
+
+def request_id() -> str:
+    return f"req_{secrets.token_hex(12)}"
+
+
+def _message(told: Failure) -> str:
+    if told.tokens is not None and told.limit is not None:
+        return f"prompt is too long: {told.tokens} tokens > {told.limit} maximum"
+    return f"prompt is too long: {told.message}" if told.kind == "context" else told.message

@@ -7,8 +7,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from pie_edge.server import wire
 from pie_edge.server.generation import Card
 from pie_edge.server.naming import check_model
 
@@ -16,13 +17,13 @@ from pie_edge.server.naming import check_model
 def models_response(card: Card) -> Response:
     """The list, which has one model, on one page."""
     known = [_model(card)]
-    return JSONResponse({"data": known, "has_more": False, "first_id": card.name, "last_id": card.name})
+    return wire.json_response({"data": known, "has_more": False, "first_id": card.name, "last_id": card.name})
 
 
 def model_response(card: Card, name: str) -> Response:
     """Raises ModelNotFound for another name."""
     check_model(name, card)
-    return JSONResponse(_model(card))
+    return wire.json_response(_model(card))
 
 
 def _model(card: Card) -> dict[str, Any]:

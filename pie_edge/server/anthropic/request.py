@@ -10,6 +10,9 @@ from pydantic import BeforeValidator, Field
 
 from pie_edge.server.anthropic.blocks import CacheControl, Message, Strict, Texts
 
+TAGS = frozenset({"tool_use", "tool_result", "enabled", "disabled", "adaptive", "auto", "any", "none"})
+"""Of blocks and choices, as places in a body name them."""
+
 
 def _custom(tool: Any) -> Any:
     kind = tool.get("type") if isinstance(tool, dict) else None

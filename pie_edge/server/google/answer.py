@@ -74,7 +74,7 @@ class Stream:
         parts = [{"text": event.text}] if event.text else []
         if event.logprobs:
             candidate = self._candidate(event.choice)
-            candidate.logprob += sum(one.logprob or 0.0 for one in event.logprobs)
+            candidate.logprob += sum(_finite(one.logprob) for one in event.logprobs)
             candidate.tokens += len(event.logprobs)
             yield self._chunk(event.choice, parts, logprobsResult=_logprobs(event.logprobs))
         elif parts:
@@ -148,7 +148,12 @@ def _logprobs(tokens: Sequence[TokenLogprob]) -> dict[str, Any]:
 
 def _logprob(token: TokenLogprob) -> dict[str, Any]:
     text = token.data.decode("utf-8", "replace")
-    return {"token": text, "tokenId": token.token, "logProbability": token.logprob}
+    return {"token": text, "tokenId": token.token, "logProbability": _finite(token.logprob)}
+
+
+def _finite(logprob: float | None) -> float:
+    """JSON has no infinity."""
+    return max(logprob or 0.0, -9999.0)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

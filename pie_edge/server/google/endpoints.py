@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from pie_edge.errors import ModelNotFound, PieError, UsageError
-from pie_edge.server import bodies
-from pie_edge.server.answering import Streamed, attended, begun, gathered, sse
-from pie_edge.server.failures import status
+from pie_edge.server import streams, wire
+from pie_edge.server.failures import failure
 from pie_edge.server.generation import Event, Service
 from pie_edge.server.google import translate
 from pie_edge.server.google.answer import Chunk, Stream, whole
@@ -24,8 +22,7 @@ from pie_edge.server.google.errors import error_body, error_response
 from pie_edge.server.google.models import model_response, models_response
 from pie_edge.server.google.request import Body, CountBody
 from pie_edge.server.naming import check_model
-
-Endpoint = Callable[[Request], Awaitable[Response]]
+from pie_edge.server.refusals import answering, read
 
 _QUERY = {"alt": ("json", "sse"), "$alt": ("json", "sse"), "prettyPrint": ("true", "false")}
 """What a query may say. ``key`` is the client's key; whatever it is, it has been looked at."""
@@ -53,21 +50,11 @@ def routes(service: Service) -> list[Route]:
         return models_response(service.card)
 
     return [
-        Route("/v1beta/models", _answering(all_of_them), methods=["GET"]),
-        Route("/v1beta/models/{name:path}", _answering(one), methods=["GET"]),
-        Route("/v1beta/models/{call:path}", _answering(call), methods=["POST"]),
-        Route("/v1/models/{call:path}", _answering(call), methods=["POST"]),
+        Route("/v1beta/models", answering(all_of_them, error_response), methods=["GET"]),
+        Route("/v1beta/models/{name:path}", answering(one, error_response), methods=["GET"]),
+        Route("/v1beta/models/{call:path}", answering(call, error_response), methods=["POST"]),
+        Route("/v1/models/{call:path}", answering(call, error_response), methods=["POST"]),
     ]
-
-
-def _answering(endpoint: Endpoint) -> Endpoint:
-    async def answer(request: Request) -> Response:
-        try:
-            return await endpoint(request)
-        except PieError as error:
-            return error_response(status(error), error)
-
-    return answer
 
 
 def _query(request: Request) -> dict[str, str]:
@@ -81,7 +68,7 @@ def _query(request: Request) -> dict[str, str]:
 
 
 async def _body(request: Request, service: Service) -> Body:
-    body = await bodies.read(request, Body)
+    body = await read(Body, request)
     if body.model is not None:
         check_model(body.model.removeprefix("models/"), service.card)
     return body
@@ -90,53 +77,64 @@ async def _body(request: Request, service: Service) -> Body:
 async def _generate(request: Request, service: Service) -> Response:
     body = await _body(request, service)
     stream = Stream(service.card.name, translate.shows_thoughts(body))
-    events = await attended(request.receive, gathered(service.generate(translate.request(body, service.card))))
-    return JSONResponse(whole(chunk for event in events for chunk in stream.push(event)))
+    chunks = _chunks(stream, service.generate(translate.request(body, service.card)))
+    return wire.json_response(await streams.attended(request, _whole(chunks)))
 
 
 async def _stream(request: Request, service: Service, as_events: bool) -> Response:
     body = await _body(request, service)
     stream = Stream(service.card.name, translate.shows_thoughts(body))
-    events = await attended(request.receive, begun(service.generate(translate.request(body, service.card))))
+    events = await streams.attended(request, streams.begun(service.generate(translate.request(body, service.card))))
     chunks = _chunks(stream, events)
     if as_events:
-        return Streamed(_as_events(chunks), "text/event-stream")
-    return Streamed(_as_list(chunks), "application/json")
+        return streams.event_stream(_as_events(chunks), lambda error: wire.event(_failed(error)))
+    return StreamingResponse(_as_list(chunks), media_type="application/json")
 
 
 async def _count(request: Request, service: Service) -> Response:
-    body = await bodies.read(request, CountBody)
+    body = await read(CountBody, request)
     inner = body.generate_content_request
     if (inner is None) == (body.contents is None):
         raise UsageError("the body has either contents or a generateContentRequest")
     asked = inner if inner is not None else Body(contents=body.contents or [])
     if asked.model is not None:
         check_model(asked.model.removeprefix("models/"), service.card)
-    count = await attended(request.receive, service.count(translate.prompt(asked, service.card)))
-    return JSONResponse({"totalTokens": count, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": count}]})
+    count = await streams.attended(request, service.count(translate.prompt(asked, service.card)))
+    return wire.json_response(
+        {"totalTokens": count, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": count}]}
+    )
 
 
 async def _chunks(stream: Stream, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Chunk, None]:
+    async with aclosing(events):
+        async for event in events:
+            for chunk in stream.push(event):
+                yield chunk
+
+
+async def _whole(chunks: AsyncGenerator[Chunk, None]) -> Chunk:
+    async with aclosing(chunks):
+        return whole([chunk async for chunk in chunks])
+
+
+async def _as_events(chunks: AsyncGenerator[Chunk, None]) -> AsyncIterator[str]:
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield wire.event(chunk)
+
+
+async def _as_list(chunks: AsyncGenerator[Chunk, None]) -> AsyncIterator[str]:
     """An error in their midst is the last of them."""
-    try:
-        async with aclosing(events):
-            async for event in events:
-                for chunk in stream.push(event):
-                    yield chunk
-    except PieError as error:
-        yield error_body(status(error), error)
-
-
-async def _as_events(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            yield sse(json.dumps(chunk, ensure_ascii=False))
-
-
-async def _as_list(chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[bytes, None]:
     before = "["
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            yield (before + json.dumps(chunk, ensure_ascii=False)).encode()
-            before = ",\n"
-    yield b"]"
+    try:
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield before + wire.text(chunk)
+                before = ",\n"
+    except PieError as error:
+        yield before + wire.text(_failed(error))
+    yield "]"
+
+
+def _failed(error: PieError) -> Chunk:
+    return error_body(failure(error).status, error)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from pie_edge.errors import PieError
+from pie_edge.server import wire
+from pie_edge.server.failures import Failure, failure
 
 _STATUSES = {
     401: "UNAUTHENTICATED",
@@ -16,14 +18,18 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
-_RETRY_SECONDS = "1"
 
 
 def error_response(status: int, error: PieError) -> Response:
-    headers = {"retry-after": _RETRY_SECONDS} if status in (429, 503) else None
-    return JSONResponse(error_body(status, error), status, headers)
+    return wire.json_response(error_body(status, error), status, failure(error).headers)
 
 
 def error_body(status: int, error: PieError) -> dict[str, Any]:
     name = _STATUSES.get(status, "INVALID_ARGUMENT" if status < 500 else "INTERNAL")
-    return {"error": {"code": status, "message": str(error), "status": name}}
+    return {"error": {"code": status, "message": _message(failure(error)), "status": name}}
+
+
+def _message(told: Failure) -> str:
+    if told.tokens is None or told.limit is None:
+        return told.message
+    return f"The input token count ({told.tokens}) exceeds the maximum number of tokens allowed ({told.limit})."

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
+from pie_edge.server import wire
 from pie_edge.server.generation import Card
 from pie_edge.server.naming import check_model
 
@@ -14,13 +15,13 @@ _METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
 
 def models_response(card: Card) -> Response:
     """The list, which has one model, on one page."""
-    return JSONResponse({"models": [_model(card)]})
+    return wire.json_response({"models": [_model(card)]})
 
 
 def model_response(card: Card, name: str) -> Response:
     """Raises ModelNotFound for another name."""
     check_model(name, card)
-    return JSONResponse(_model(card))
+    return wire.json_response(_model(card))
 
 
 def _model(card: Card) -> dict[str, Any]:

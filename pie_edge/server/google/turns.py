@@ -41,7 +41,7 @@ def _merged(contents: Sequence[Content]) -> Iterator[tuple[str, list[Part]]]:
     for place, content in enumerate(contents):
         for part in content.parts:
             if sum(getattr(part, kind) is not None for kind in _KINDS) != 1:
-                raise UsageError(f"contents.{place}.parts: each has one of text, functionCall and functionResponse")
+                raise UsageError(f"contents[{place}].parts: each has one of text, functionCall and functionResponse")
         one = "model" if content.role == "model" else "user"
         if one != role and parts:
             yield role, parts
