@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge import __version__
-from pie_edge.cli import config, doctor, model, remote, run, serve, top, tune
+from pie_edge.cli import config, doctor, evaluation, model, remote, run, serve, top, tune
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 
@@ -32,6 +32,7 @@ app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.doctor)
 app.command("tune")(tune.tune)
 app.command("top")(top.top)
+app.command("eval")(evaluation.evaluate)
 
 
 @reported
