@@ -24,6 +24,7 @@ _SCALES = {
     (DType.BF16, False): 4,
 }
 """By the scale's type and whether there is a plane of minima: the SCALES constant of the kernels."""
+HALF_SCALES = (0, 1)
 _DENSE = {DType.F16: "f16", DType.BF16: "bf16", DType.F32: "f32"}
 _HIGH_BITS = (5, 6)
 """Codes whose bits above the fourth lie apart, with the scales."""

@@ -10,7 +10,7 @@ from pie_edge.backends.shared.host import physical_memory, unique
 from pie_edge.backends.wgpu.api import Handle, adapters, translated
 from pie_edge.errors import BackendUnavailable
 
-SUBGROUPS = "subgroup"
+SUBGROUPS, HALF_FLOATS = "subgroup", "shader-f16"
 _RAISED = ("max-buffer-size", "max-storage-buffer-binding-size")
 """Limits that a device is opened with as its adapter has them. All others are WebGPU's defaults: what runs here runs anywhere."""
 _DEFAULTS = {
@@ -71,7 +71,7 @@ class Facts:
 
     @property
     def half_floats(self) -> bool:
-        return "shader-f16" in self.features
+        return HALF_FLOATS in self.features
 
 
 def survey() -> list[Facts]:
@@ -85,7 +85,7 @@ def open_device(name: str = "") -> tuple[Handle, Facts]:
     found = _look()
     for adapter, facts in found:
         if not name or facts.name == name:
-            features = [SUBGROUPS] if facts.subgroups else []
+            features = [name for name in (SUBGROUPS, HALF_FLOATS) if name in facts.features]
             there = dict(facts.limits)
             limits = {limit: there[limit] for limit in _RAISED if limit in there}
             # An adapter may have less, and then says so.

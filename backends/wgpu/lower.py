@@ -32,7 +32,7 @@ def _embed(c: Lowering, op: Op) -> list[Launch]:
     table, local = c.weights[op.inputs[0]], c.tuning.interleaved
     assert isinstance(table, Matrix)
     packing = table.packing
-    kernel = shader("embed", LOCAL=local, **lower_linear.packed(packing))
+    kernel = shader("embed", LOCAL=local, **lower_linear.packed(c, packing))
     grid = (-(-packing.blocks // local), c.rows_of(op.inputs[1]), 1)
     launches = []
     for part in table.parts:
@@ -125,7 +125,13 @@ def _kept(c: Lowering, op: Op, keys: str, width: int) -> dict[str, Any]:
     """How keys and values of heads of so many values lie in their pages."""
     halves = c.program.values[keys].dtype is DType.F16
     each = 8 if halves else 4
-    return {"PAGE": op.integer("page_size"), "HALVES": halves, "PER_VECTOR": each, "VECTORS": width // each}
+    return {
+        "PAGE": op.integer("page_size"),
+        "HALVES": halves,
+        "F16": False,
+        "PER_VECTOR": each,
+        "VECTORS": width // each,
+    }
 
 
 def _written(c: Lowering, names: Sequence[str], op: Op) -> dict[str, Region]:

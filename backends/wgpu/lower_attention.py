@@ -43,7 +43,7 @@ def attention_mass(c: Lowering, op: Op) -> list[Launch]:
     bindings = {name: c.place[value] for name, value in zip(names, op.inputs, strict=False)}
     bindings |= {"step": c.step, "y": c.place[op.outputs[0]], **_sinks(c, op)}
     told = {name: c.words[name] for name in _OBSERVED} | {"layer": op.integer("layer")}
-    kernel = shader("attention_mass", **constants, **shape.constants(op))
+    kernel = shader("attention_mass", **constants, **shape.constants(c, op))
     return [launch(kernel, bindings, (c.capacity("mass_rows"), 1, 1), **_step(c, op, 0, False), **told)]
 
 
@@ -67,7 +67,7 @@ class _Shape:
     def sharing(self) -> int:
         return self.heads // self.kv_heads
 
-    def constants(self, op: Op) -> dict[str, Any]:
+    def constants(self, c: Lowering, op: Op) -> dict[str, Any]:
         """Those that all kernels of attention have."""
         return {
             "HEADS": self.heads,
@@ -76,6 +76,7 @@ class _Shape:
             "WIDTH": self.width,
             "PAGE": self.page,
             "HALVES": self.halves,
+            "F16": self.halves and c.tuning.half_floats,
             "VECTORS": self.vectors,
             "FOURS": self.width // 4,
             "PER_VECTOR": 8 if self.halves else 4,
@@ -97,7 +98,7 @@ def _by_row(c: Lowering, op: Op, shape: _Shape) -> Launch:
     together = max(n for n in range(1, shape.sharing + 1) if shape.sharing % n == 0 and n <= most)
     constants = {"LOCAL": local, "TOGETHER": together, "OBSERVED": False}
     grid = (Count("rows", divisor=local), shape.heads // together, 1)
-    kernel = shader("attention_rows", **constants, **shape.constants(op))
+    kernel = shader("attention_rows", **constants, **shape.constants(c, op))
     return launch(kernel, _operands(c, op), grid, **_step(c, op, 0, False))
 
 
@@ -123,7 +124,7 @@ def _attend(c: Lowering, op: Op, shape: _Shape, variant: AttentionVariant, singl
         bindings["splits"] = _scratch(c)
     grid = (Count("rows", divisor=variant.rows), shape.kv_heads, _splits(c, shape, split) if singles else 1)
     return launch(
-        shader("attention", **constants, **shape.constants(op)), bindings, grid, **_step(c, op, split, singles)
+        shader("attention", **constants, **shape.constants(c, op)), bindings, grid, **_step(c, op, split, singles)
     )
 
 
@@ -147,7 +148,7 @@ def _merge(c: Lowering, op: Op, shape: _Shape) -> Launch:
     constants = {"LOCAL": c.tuning.reduction, "OBSERVED": False}
     bindings = {"splits": _scratch(c), "step": c.step, "y": c.place[op.outputs[0]], **_sinks(c, op)}
     grid = (Count("sequences"), shape.heads, 1)
-    kernel = shader("attention_merge", **constants, **shape.constants(op))
+    kernel = shader("attention_merge", **constants, **shape.constants(c, op))
     return launch(kernel, bindings, grid, **_step(c, op, c.tuning.split, True))
 
 

@@ -72,7 +72,7 @@ def _product(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     # Each expert of a row may have its own x, or all the row's.
     sharing = 1 if c.width(x) > packing.columns else chosen
     constants: dict[str, Any] = {
-        **packed(packing),
+        **packed(c, packing),
         "KS": variant.splits,
         "NR": variant.groups,
         "M": together,

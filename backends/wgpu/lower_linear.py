@@ -10,7 +10,7 @@ from typing import Any
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.region import Region as AnyRegion
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.shared.weights import Matrix, Packing, Part, Vector, Weight
+from pie_edge.backends.shared.weights import HALF_SCALES, Matrix, Packing, Part, Vector, Weight
 from pie_edge.backends.wgpu.absorb import Product
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
@@ -34,12 +34,14 @@ def product(c: Lowering, op: Op) -> list[Launch]:
     return _launches(c, given, [(matrix, matrix.parts[0]) for matrix in matrices])
 
 
-def packed(packing: Packing) -> dict[str, Any]:
+def packed(c: Lowering, packing: Packing) -> dict[str, Any]:
     """The constants by which kernels read a matrix."""
     affine = packing.quantised
+    halves = packing.format == "f16" or (affine and packing.scales in HALF_SCALES)
     return {
         "FORMAT": packing.format,
         "AFFINE": affine,
+        "F16": halves and c.tuning.half_floats,
         "HIGH": packing.high_bits,
         "VECTORS": packing.vectors,
         "PARTS": 8 // packing.vectors,
@@ -115,7 +117,7 @@ def _launch(c: Lowering, given: Product, uses: Sequence[Use], tokens: tuple[int,
     row_groups = max(variant.groups // (2 if given.act else 1) // (2 if packing.vectors > 1 else 1), 1)
     beside = uniform and given.residual and c.place[given.residual].buffer is c.place[given.x].buffer
     constants = {
-        **packed(packing),
+        **packed(c, packing),
         "KS": variant.splits,
         "NR": row_groups,
         "M": per,

@@ -26,7 +26,7 @@ def short_conv(c: Lowering, op: Op) -> list[Launch]:
     if matrix.packing.quantised or len(matrix.parts) > 1:
         raise Unsupported(f"{op}: the wgpu backend takes dense convolutions that fit one binding")
     act = str(op.attribute("act"))
-    constants: dict[str, Any] = {"LOCAL": c.tuning.elementwise, "WIDTH": columns, **packed(matrix.packing)}
+    constants: dict[str, Any] = {"LOCAL": c.tuning.elementwise, "WIDTH": columns, **packed(c, matrix.packing)}
     constants |= {"LENGTH": c.program.values[tail].shape[1], "BIAS": bool(bias), "T": "f32"}
     bindings = {"x": c.place[x], "codes": matrix.parts[0].region, "tail": c.place[tail], "step": c.step}
     bindings["y"] = c.place[op.outputs[0]]

@@ -53,7 +53,8 @@ def expand(name: str, constants: Mapping[str, Any]) -> str:
     lines = [f"const {key}: {kind} = {text};" for key, kind, text in _declared(constants)]
     env = dict(constants)
     lines += _written(_source(name), env)
-    return "\n".join(lines) + "\n"
+    # WGSL wants what enables an extension before all else; whoever uses one is read later.
+    return "\n".join(sorted(lines, key=lambda line: not line.startswith("enable "))) + "\n"
 
 
 def _declared(constants: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

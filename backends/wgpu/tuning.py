@@ -46,6 +46,8 @@ class Tuning:
     reduction: int
     subgroups: bool
     """Whether kernels use subgroup operations."""
+    half_floats: bool
+    """Whether kernels read halves by the type of their own, from ``shader-f16``; else they unpack words."""
     odd_bits: bool
     """Whether codes of 5 and 6 bits stay so narrow. Else they become bytes, which are quicker to unpack."""
 
@@ -80,6 +82,7 @@ def _software(facts: Facts) -> Tuning:
         elementwise=8 * width,
         reduction=width,
         subgroups=facts.subgroups,
+        half_floats=False,
         odd_bits=False,
     )
 
@@ -102,5 +105,6 @@ def _hardware(facts: Facts) -> Tuning:
         elementwise=64,
         reduction=64,
         subgroups=facts.subgroups,
+        half_floats=facts.half_floats,
         odd_bits=True,
     )

@@ -4,7 +4,7 @@ variants can be had anywhere, in seconds."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -83,7 +83,8 @@ class Variant:
 
     @property
     def tuning(self) -> Tuning:
-        return default_tuning(self.facts)
+        """Halves where the device has them, also where they are slower than words."""
+        return replace(default_tuning(self.facts), half_floats=self.halves)
 
 
 VARIANTS = tuple(Variant(*each) for each in product(("CPU", "DiscreteGPU"), (True, False), (True, False)))

@@ -14,6 +14,9 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu-sandbox", "--no-first-run", "--enable-unsafe-webgpu")
 
+_TYPES = {"": "text/html", ".mjs": "text/javascript", ".json": "application/json"}
+"""By the end of a path; that of the page has none."""
+
 
 def chromium() -> str | None:
     """The program, where it is installed."""
@@ -29,7 +32,7 @@ def told(program: str, page: Path, files: Mapping[str, bytes], profile: Path, ti
         def do_GET(self) -> None:
             data = page.read_bytes() if self.path == "/" else files.get(self.path)
             self.send_response(404 if data is None else 200)
-            self.send_header("Content-Type", "text/html" if self.path == "/" else "application/octet-stream")
+            self.send_header("Content-Type", _TYPES.get(Path(self.path).suffix, "application/octet-stream"))
             self.end_headers()
             self.wfile.write(data or b"")
 

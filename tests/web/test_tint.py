@@ -2,13 +2,16 @@
 
 naga, wgpu's own, compiles what the kernel tests run. It doesn't ask what WGSL asks beyond that: that barriers are met by all
 invocations of a workgroup, as far as a compiler can see. So the texts of all variants, also of those for cards, are shown to a
-real browser; of each kernel and layout one becomes a pipeline.
+real browser; of each kernel and layout one becomes a pipeline. What its adapter lacks (SwiftShader has no halves), Dawn's
+null device under Node has.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,8 @@ from tests.support.wgsl_programs import epilogues, models, op_cases
 from tests.support.wgsl_texts import VARIANTS, Collector
 from tests.web.chromium import chromium, told
 
-PAGE = Path(__file__).with_name("tint.html")
+HERE = Path(__file__).resolve().parent
+SUBGROUPS, HALVES = "enable subgroups;", "enable f16;"
 KERNEL = """
 @group(0) @binding(0) var<storage, read_write> x: array<f32>;
 @compute @workgroup_size({size})
@@ -72,43 +76,56 @@ def shaders(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, Layout]
     return found
 
 
-def _items(shaders: Mapping[tuple[str, Layout], Shader]) -> Iterator[dict[str, Any]]:
-    """What the page gets: each text, the shortest of each kernel and layout to be a pipeline, and the broken ones."""
+def _items(shaders: Mapping[tuple[str, Layout], Shader]) -> list[dict[str, Any]]:
+    """What is judged: each text, the shortest of each kernel and layout to be a pipeline, and the broken ones."""
     shortest: dict[tuple[str, Layout], str] = {}
     for (digest, layout), shader in sorted(shaders.items(), key=lambda item: len(item[1].code)):
         # Fused kernels of epilogues have names of their own.
         kernel = shader.name if (FOLDER / f"{shader.name}.wgsl").exists() else "fused"
         shortest.setdefault((kernel, layout), digest)
     whole = set(shortest.values())
-    for (digest, layout), shader in shaders.items():
-        yield {"key": digest, "code": shader.standard, "layout": layout, "whole": digest in whole}
-    for name, code in BROKEN.items():
-        yield {"key": name, "code": code, "layout": [(0, "storage")], "whole": True}
+    found: list[dict[str, Any]] = [
+        {"key": digest, "code": shader.standard, "layout": layout, "whole": digest in whole}
+        for (digest, layout), shader in shaders.items()
+    ]
+    broken = ({"key": name, "code": code, "layout": [(0, "storage")], "whole": True} for name, code in BROKEN.items())
+    return [*found, *broken]
+
+
+def _verdicts(items: Iterable[Mapping[str, Any]], said: Mapping[str, Any]) -> Verdicts:
+    errors = {item["key"]: tuple(found) for item, found in zip(items, said["errors"], strict=True)}
+    return Verdicts(said["adapter"], frozenset(said["features"]), errors)
 
 
 @pytest.fixture(scope="module")
 def verdicts(shaders: dict[tuple[str, Layout], Shader], tmp_path_factory: pytest.TempPathFactory) -> Verdicts:
+    """Chromium's."""
     program = chromium()
     if program is None:
         pytest.skip("Chromium is not installed; scripts/debian-packages installs it on Debian")
-    items = list(_items(shaders))
-    files = {"/shaders.json": json.dumps(items).encode()}
-    said = told(program, PAGE, files, tmp_path_factory.mktemp("profile"), 240)
+    items = _items({key: shader for key, shader in shaders.items() if HALVES not in shader.code})
+    files = {"/shaders.json": json.dumps(items).encode(), "/judge.mjs": (HERE / "judge.mjs").read_bytes()}
+    said = told(program, HERE / "tint.html", files, tmp_path_factory.mktemp("profile"), 240)
     if "failed" in said:
         pytest.skip(f"this Chromium has no WebGPU: {said['failed']}")
-    errors = {item["key"]: tuple(found["errors"]) for item, found in zip(items, said["found"], strict=True)}
-    return Verdicts(" ".join(said["adapter"]), frozenset(said["features"]), errors)
+    return _verdicts(items, said)
+
+
+def _refused(shaders: Mapping[tuple[str, Layout], Shader], verdicts: Verdicts) -> str:
+    """Of the shaders that were judged those that are refused, where the adapter has what they need."""
+    subgroups = "subgroups" in verdicts.features
+    lines = {
+        f"{shader.name}: {error}"
+        for (digest, _), shader in shaders.items()
+        if subgroups or SUBGROUPS not in shader.standard
+        for error in verdicts.errors.get(digest, ())
+    }
+    return "\n".join(sorted(lines)[:20])
 
 
 def test_tint_takes_every_shader(shaders: dict[tuple[str, Layout], Shader], verdicts: Verdicts) -> None:
-    assert len(shaders) > 2000
-    refused = {
-        f"{shader.name}: {error}"
-        for (digest, _), shader in shaders.items()
-        if not _unknown(shader, verdicts)
-        for error in verdicts.errors[digest]
-    }
-    assert not refused, "\n".join(sorted(refused)[:20])
+    assert len(verdicts.errors) > 2000
+    assert not _refused(shaders, verdicts)
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -117,12 +134,24 @@ def test_tint_refuses_what_is_broken(verdicts: Verdicts, name: str) -> None:
 
 
 def test_subgroups_are_among_what_it_has_seen(shaders: dict[tuple[str, Layout], Shader], verdicts: Verdicts) -> None:
-    assert sum("enable subgroups;" in shader.standard for shader in shaders.values()) > 200
+    assert sum(SUBGROUPS in shader.standard for shader in shaders.values()) > 200
     if "subgroups" not in verdicts.features:
         pytest.skip(f"{verdicts.adapter} has no subgroups: shaders with them were not validated")
 
 
-def _unknown(shader: Shader, verdicts: Verdicts) -> bool:
-    """Whether it needs what the browser's adapter doesn't have: then it says nothing else of it."""
-    needs = {"shader-f16": "enable f16;", "subgroups": "enable subgroups;"}
-    return any(word in shader.standard for name, word in needs.items() if name not in verdicts.features)
+def test_tint_takes_shaders_with_halves(shaders: dict[tuple[str, Layout], Shader], tmp_path: Path) -> None:
+    """On Dawn's null device."""
+    node = shutil.which("node")
+    if node is None or not (HERE / "node_modules" / "webgpu").is_dir():
+        pytest.skip("the npm package webgpu is not installed; run: npm install --prefix tests/web")
+    halves = {key: shader for key, shader in shaders.items() if HALVES in shader.code}
+    assert len(halves) > 500
+    items = _items(halves)
+    (tmp_path / "shaders.json").write_text(json.dumps(items), encoding="utf-8")
+    command = [node, HERE / "dawn_judge.mjs", tmp_path / "shaders.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    verdicts = _verdicts(items, json.loads(done.stdout))
+    assert verdicts.features >= {"shader-f16", "subgroups"}
+    assert all(verdicts.errors[name] for name in BROKEN)
+    assert not _refused(halves, verdicts)
