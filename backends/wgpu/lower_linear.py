@@ -36,12 +36,13 @@ def product(c: Lowering, op: Op) -> list[Launch]:
 
 def packed(c: Lowering, packing: Packing) -> dict[str, Any]:
     """The constants by which kernels read a matrix."""
-    affine = packing.quantised
-    halves = packing.format == "f16" or (affine and packing.scales in HALF_SCALES)
+    affine, halves = packing.quantised, c.tuning.half_floats
     return {
         "FORMAT": packing.format,
         "AFFINE": affine,
-        "F16": halves and c.tuning.half_floats,
+        "HALF_CODES": halves and packing.format == "f16",
+        # Words of scales with high bits of codes among them stay words.
+        "HALF_SCALES": halves and packing.scales in HALF_SCALES and affine and not packing.high_bits,
         "HIGH": packing.high_bits,
         "VECTORS": packing.vectors,
         "PARTS": 8 // packing.vectors,

@@ -7,8 +7,8 @@
 // The rows of a tile may belong to several sequences: each is attended to in turn. With singles = 1 only sequences of one row
 // are looked at, with 0 only the others, so that decodes and prefills of one step each run in their own shape.
 @group(0) @binding(0) var<storage, read_write> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> keys: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> values: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> keys: array<Sixteen>;
+@group(0) @binding(2) var<storage, read> values: array<Sixteen>;
 @group(0) @binding(3) var<storage, read> key_positions: array<u32>;
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;

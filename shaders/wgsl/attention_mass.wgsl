@@ -3,7 +3,7 @@
 // A workgroup takes a row, and an invocation every LOCAL-th of its pages, head after head: it scores them once for the largest
 // score and the sum of all, and once more for what of that is each page's.
 @group(0) @binding(0) var<storage, read_write> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> keys: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> keys: array<Sixteen>;
 @group(0) @binding(2) var<storage, read> key_positions: array<u32>;
 @group(0) @binding(3) var<storage, read> step: array<u32>;
 @group(0) @binding(4) var<storage, read_write> y: array<f32>;

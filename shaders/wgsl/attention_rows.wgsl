@@ -5,8 +5,8 @@
 // far isn't kept exactly: sums are only rescaled when a score exceeds the reference by so much that its exponential would
 // grow out of hand.
 @group(0) @binding(0) var<storage, read_write> q: array<vec4<f32>>;
-@group(0) @binding(1) var<storage, read> keys: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> values: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> keys: array<Sixteen>;
+@group(0) @binding(2) var<storage, read> values: array<Sixteen>;
 @group(0) @binding(3) var<storage, read> key_positions: array<u32>;
 @group(0) @binding(4) var<storage, read> step: array<u32>;
 @group(0) @binding(5) var<storage, read_write> y: array<vec4<f32>>;

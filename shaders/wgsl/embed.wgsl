@@ -1,8 +1,8 @@
 // y[t, ·] = scale · table[id]; id = token_src[t], or tokens[−1 − token_src[t]] where that is negative. An invocation writes a
 // block of 32 columns; a table in several parts takes a launch for each, which leaves the other parts' rows alone.
-@group(0) @binding(0) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> codes: array<Codes>;
 #if AFFINE
-@group(0) @binding(1) var<storage, read> scales: array<u32>;
+@group(0) @binding(1) var<storage, read> scales: array<Scales>;
 #end
 @group(0) @binding(2) var<storage, read> step: array<u32>;
 @group(0) @binding(3) var<storage, read> tokens: array<u32>;

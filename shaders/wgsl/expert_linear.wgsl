@@ -3,9 +3,9 @@
 // The experts' matrices lie one below another, and a part of them may be bound: a workgroup takes NR row groups that have rows
 // of its expert, of which the first and the last may have others' too. Alone (M = 1) a workgroup takes one row and one of its
 // experts; else up to M rows of one expert, in tiles that `order` and `starts` tell: a weight is then decoded once for all.
-@group(0) @binding(0) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> codes: array<Codes>;
 #if AFFINE
-@group(0) @binding(1) var<storage, read> scales: array<u32>;
+@group(0) @binding(1) var<storage, read> scales: array<Scales>;
 #end
 @group(0) @binding(2) var<storage, read_write> x: array<vec4<f32>>;
 #if BIAS

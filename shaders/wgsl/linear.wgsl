@@ -5,9 +5,9 @@
 // values) run in one launch; with ACT two are a gate and what it lets through, y = act(gate) · up. With NORM x is divided by
 // its root mean square and multiplied by a vector first, which every workgroup does for itself: the squares are summed
 // beside the products. With RESIDUAL another value is added last.
-@group(0) @binding(0) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(0) var<storage, read> codes: array<Codes>;
 #if AFFINE
-@group(0) @binding(1) var<storage, read> scales: array<u32>;
+@group(0) @binding(1) var<storage, read> scales: array<Scales>;
 #end
 #if UNIFORM
 @group(0) @binding(2) var<uniform> x: array<vec4<f32>, ${UNIFORM}>;

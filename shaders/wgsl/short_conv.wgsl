@@ -1,7 +1,7 @@
 // y[t,c] = act(Σ_j weight[c,W−1−j] · x(n−j, c) + bias[c]), x(m) being a row of the step or, before those, of the tail. An
 // invocation takes a column of a row.
 @group(0) @binding(0) var<storage, read_write> x: array<f32>;
-@group(0) @binding(1) var<storage, read> codes: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> codes: array<Codes>;
 @group(0) @binding(2) var<storage, read> tail: array<f32>;
 #if BIAS
 @group(0) @binding(3) var<storage, read> bias: array<f32>;

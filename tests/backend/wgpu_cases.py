@@ -1,7 +1,7 @@
-"""Op cases on the wgpu backend. Run as a module it checks some of them in a process of its own, for drivers and adapters are
-chosen when they are loaded:
+"""Op cases, copies and tiny models on the wgpu backend. Run as a module it checks some of them, or all, in a process of its own,
+for drivers and adapters are chosen when they are loaded:
 
-    python -m tests.backend.wgpu_cases [--tuning hardware] [--no-subgroups] NAME...
+    python -m tests.backend.wgpu_cases [--tuning hardware] [--no-subgroups] [--halves] [--all] NAME...
 """
 
 from __future__ import annotations
@@ -9,28 +9,62 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
 from pie_edge.backends.wgpu.device import survey
 from pie_edge.backends.wgpu.tuning import Tuning, default_tuning
 from pie_edge.program.observe import MASSES
-from tests.backend import vulkan_cases
+from pie_edge.program.ops import Role
+from tests.backend import copy_cases, vulkan_cases
 from tests.backend.device import assert_close, run_case
+from tests.backend.families_on_device import check_family
+from tests.support.family_configs import CONFIGS
 
+COPIES, FAMILY = "copies: ", "family "
+"""How the names of those begin that aren't op cases."""
 SOME = (
     "linear affine4g32-f16-min 1 rows",
     "linear affine4g16-f32-z8 3 rows",
     "linear affine6g64-f16-min 61 rows",
     "linear bf16 7 rows",
-    "embed affine8g16-f32-z128",
+    "linear f16 7 rows",
+    "embed affine8g16-f16-z128",
+    "adapter_linear 33x67 8 rows",
     "rms_norm 7x3 8 rows",
+    "add_rms_norm 10 7 rows",
     "layer_norm 13 7 rows",
+    "rope interleaved in part",
+    "gelu 13 7 rows",
+    "activation silu 13 7 rows",
+    "softcap 13 7 rows",
+    "scale 13 7 rows",
+    "mul by row 13 7 rows",
+    "clamped_glu 13",
+    "gather_rows",
+    "store of a linear",
+    "route 8 of 128 11 rows",
+    "a mixture of experts",
+    "expert_linear affine6g16-f32-z32, a prefill",
+    "short_conv bf16",
+    "gated_delta",
     "attention batch",
+    "attention sinks, masked, window",
     "halves attention long decode",
+    "halves attention batch",
     "halves observed attention softcap",
+    "copies: several pages",
+    "copies: tokens, swapped",
+    "family llama",
 )
+"""All kinds of ops, and most of what kernels are specialised for."""
+ALL = (*vulkan_cases.NAMES, *(COPIES + name for name in copy_cases.PAIRS), *(FAMILY + name for name in CONFIGS))
 
 
 def check(backend: WgpuBackend, name: str) -> None:
@@ -41,25 +75,66 @@ def check(backend: WgpuBackend, name: str) -> None:
         assert_close(found[output][..., :width], expected, case)
 
 
-def chosen_tuning(name: str, subgroups: bool) -> Tuning:
+async def copied(backend: WgpuBackend, name: str) -> None:
+    slots, pairs = copy_cases.PAIRS[name]
+    held = copy_cases.states()
+    buffers: dict[str, Any] = {key: await backend.allocate(array.nbytes, Role.STATE) for key, array in held.items()}
+    for key, array in held.items():
+        backend.write(buffers[key], array.tobytes())
+    compiled = await backend.compile(copy_cases.program(slots), buffers)
+    backend.run(compiled, {key: array.tobytes() for key, array in copy_cases.inputs(pairs).items()})
+    ticket = backend.download([(buffers[key], 0, array.nbytes) for key, array in held.items()])
+    found = list((await backend.read(ticket)).values())
+    for data, (key, array) in zip(found, copy_cases.expected(slots, pairs).items(), strict=True):
+        np.testing.assert_array_equal(np.frombuffer(data, array.dtype).reshape(array.shape), array, err_msg=key)
+    for buffer in buffers.values():
+        backend.free(buffer)
+
+
+def chosen_tuning(name: str, subgroups: bool, halves: bool) -> Tuning:
     facts = survey()[0]
+    if halves and not facts.half_floats:
+        raise SystemExit(f"{facts.name} has no shader-f16")
     chosen = default_tuning(replace(facts, kind={"software": "CPU", "hardware": "DiscreteGPU"}.get(name, facts.kind)))
-    return replace(chosen, subgroups=chosen.subgroups and subgroups)
+    return replace(chosen, subgroups=chosen.subgroups and subgroups, half_floats=halves)
+
+
+def failures(tuning: Tuning, names: Sequence[str]) -> list[str]:
+    """What disagrees, a line each, and what the last of them was run on."""
+    plain, exact = Options(tuning=tuning), Options(tuning=tuning, exact=True)
+    backend, families = WgpuBackend(plain, Live(plain)), WgpuBackend(exact, Live(exact))
+    found = []
+    with asyncio.Runner() as runner:
+        for name in names:
+            try:
+                if name.startswith(FAMILY):
+                    with tempfile.TemporaryDirectory() as folder:
+                        check_family(name.removeprefix(FAMILY), (runner, families), Path(folder))
+                elif name.startswith(COPIES):
+                    runner.run(copied(backend, name.removeprefix(COPIES)))
+                else:
+                    check(backend, name)
+            except Exception as error:
+                found.append(f"{name}: {type(error).__name__}: {error}")
+        for opened in (backend, families):
+            runner.run(opened.close())
+    return found
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tuning", default="", choices=["", "software", "hardware"])
     parser.add_argument("--no-subgroups", action="store_true")
+    parser.add_argument("--halves", action="store_true")
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args(arguments)
-    options = Options(tuning=chosen_tuning(given.tuning, not given.no_subgroups))
-    backend = WgpuBackend(options, Live(options))
-    for name in given.names or SOME:
-        check(backend, name)
-    print(f"{len(given.names or SOME)} cases agree on {backend.limits.device}")
-    asyncio.run(backend.close())
-    return 0
+    tuning = chosen_tuning(given.tuning, not given.no_subgroups, given.halves)
+    names = ALL if given.all else given.names or SOME
+    failed = failures(tuning, names)
+    print("\n".join(failed))
+    print(f"{len(names) - len(failed)} of {len(names)} cases agree on {survey()[0].name}")
+    return len(failed) > 0
 
 
 if __name__ == "__main__":

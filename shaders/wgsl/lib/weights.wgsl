@@ -7,7 +7,13 @@
 // last row group. Of codes of five and six bits a vec4 has the lower four, and HIGH words of each block, which follow the row's
 // scales, the rest: both lie so that four columns' codes come to be the bytes of a word in five operations.
 
-#include halves
+#if HALF_CODES or HALF_SCALES
+enable f16;
+#end
+// What is read at once. A matrix of two columns is the only type of 16 bytes that eight halves have.
+alias Codes = ${"mat2x4<f16>" if HALF_CODES else "vec4<u32>"};
+alias Scales = ${"vec2<f16>" if HALF_SCALES else "u32"};
+
 #if HIGH == 1
 // The codes of the k-th four columns, a byte each.
 fn code_bytes(q: vec4<u32>, high: vec2<u32>, k: u32) -> u32 {
@@ -37,7 +43,7 @@ fn looked_up(code: vec4<u32>) -> vec4<f32> {
 #end
 
 // The k-th four columns of a vec4, codes as whole numbers.
-fn part(q: vec4<u32>, high: vec2<u32>, k: u32) -> vec4<f32> {
+fn part(q: Codes, high: vec2<u32>, k: u32) -> vec4<f32> {
 #if HIGH > 0
     let v = code_bytes(q, high, k);
     return vec4<f32>(vec4<u32>(v, v >> 8u, v >> 16u, v >> 24u) & vec4<u32>(255u));
@@ -52,8 +58,10 @@ fn part(q: vec4<u32>, high: vec2<u32>, k: u32) -> vec4<f32> {
 #elif FORMAT == "affine8"
     let v = q[k];
     return vec4<f32>(vec4<u32>(v, v >> 8u, v >> 16u, v >> 24u) & vec4<u32>(255u));
+#elif HALF_CODES
+    return vec4<f32>(q[k]);
 #elif FORMAT == "f16"
-    return vec4<f32>(halves(q[2u * k]), halves(q[2u * k + 1u]));
+    return vec4<f32>(unpack2x16float(q[2u * k]), unpack2x16float(q[2u * k + 1u]));
 #elif FORMAT == "bf16"
     let a = q[2u * k];
     let b = q[2u * k + 1u];
@@ -100,10 +108,16 @@ fn place_factors(k: u32) -> vec4<f32> {
 // Scale and minimum of a group, whose words begin at `base` plus the row's lane: the weight is scale · code + minimum.
 fn scale_of(base: u32, group: u32, zero: f32) -> vec2<f32> {
 #if SCALES == 0
-    let scale = halves(scales[base + (group >> 1u) * RI] >> (16u * (group & 1u))).x;
+#if HALF_SCALES
+    let scale = f32(scales[base + (group >> 1u) * RI][group & 1u]);
+#else
+    let scale = unpack2x16float(scales[base + (group >> 1u) * RI] >> (16u * (group & 1u))).x;
+#end
     return vec2<f32>(scale, -zero * scale);
+#elif SCALES == 1 and HALF_SCALES
+    return vec2<f32>(scales[base + group * RI]);
 #elif SCALES == 1
-    return halves(scales[base + group * RI]);
+    return unpack2x16float(scales[base + group * RI]);
 #elif SCALES == 4
     let word = scales[base + (group >> 1u) * RI];
     return vec2<f32>(bitcast<f32>(select(word << 16u, word & 0xFFFF0000u, (group & 1u) == 1u)), 0.0);
