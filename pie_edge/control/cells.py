@@ -74,12 +74,9 @@ class Cell:
                 future.exception()  # a caller that has gone doesn't make asyncio complain
 
 
-def given_words(data: bytes) -> Cell:
-    """What the host has: whole numbers of 32 bits, in a row."""
-    count = len(data) // 4
-    cell = Cell(TensorType(Element.U32, (count,)), count)
-    cell.set(data)
-    return cell
+def words_of_host(count: int) -> Cell:
+    """Whole numbers of 32 bits in a row, which the host will give."""
+    return Cell(TensorType(Element.U32, (count,)), count)
 
 
 @dataclass(slots=True)

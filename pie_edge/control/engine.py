@@ -179,6 +179,10 @@ class Engine:
         """How many are on the device, those included that wait there."""
         return len(self._flights)
 
+    def wake(self) -> None:
+        """A value that a pass waits for is there."""
+        self._wake.set()
+
     def changed(self, context: WorkingSet) -> None:
         """A context changes between passes: what was prepared for it no longer holds."""
         self.calls.ahead.drop(context)

@@ -61,6 +61,9 @@ class Submitter(Protocol):
 
     def changed(self, context: WorkingSet) -> None: ...
 
+    def wake(self) -> None:
+        """Something may run now that couldn't before: the host has given a value that a pass takes."""
+
 
 MAX_SHARED = 10000
 """Contexts under keys, of all spaces."""

@@ -118,8 +118,9 @@ def _fault(matcher: LLMatcher) -> str:
     """Why it can't be used; empty if it can."""
     if matcher.is_error():
         return str(matcher.get_error()).strip().split("\n")[0][:500]
-    # An expression that matches nothing is found only when it is tried.
-    return "" if any(matcher.compute_bitmask()) else "no text matches it"
+    # What matches nothing is found only when it is tried.
+    found = any(matcher.compute_bitmask()) and not matcher.is_error()
+    return "" if found else "no text that this model can write matches it"
 
 
 def _from_schema(text: str) -> str:

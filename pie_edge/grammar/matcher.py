@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from pie_edge.errors import GrammarError
 from pie_edge.grammar.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+
+_NOTHING_FOLLOWS = "NoExtension"
+"""How the library says so."""
 
 
 class Matcher:
@@ -19,6 +23,13 @@ class Matcher:
         self._inner = inner
         self._vocabulary = vocabulary
         self._accepted = accepted
+        self.seconds = 0.0
+        """That the latest mask took."""
+
+    @property
+    def words(self) -> int:
+        """Of 32 bits, in a mask."""
+        return self._vocabulary.words
 
     @property
     def accepted(self) -> int:
@@ -62,26 +73,34 @@ class Matcher:
     def mask(self) -> bytes:
         """Whether each token may come next: bit i % 32 of little-endian word i // 32. Where the text may end, tokens that end an
         answer may come; some token always may."""
+        began = time.perf_counter()
         mask = bytes(self._inner.compute_bitmask())
+        self.seconds = time.perf_counter() - began
         self._check()
         if not mask.strip(b"\0"):
-            raise GrammarError(
-                f"after {self._accepted} tokens nothing can follow: this model has no tokens for the text that has to"
-            )
-        size = 4 * self._vocabulary.words
+            self._refuse_dead_end()
+        size = 4 * self.words
         return mask[:size].ljust(size, b"\0")
 
     def forced(self) -> list[int]:
         """The tokens that come next in any case, as the tokenizer would write that text; none where there is a choice."""
         found = [] if self.finished else list(self._inner.compute_ff_tokens())
+        allowed = self._inner.validate_tokens(found) if found else 0
         self._check()
-        return found
+        return found[:allowed]
 
     def _check(self) -> None:
         """A matcher that came to its limits can't go on."""
         if self._inner.is_error():
             what = str(self._inner.get_error()).split("\n")[0]
+            if _NOTHING_FOLLOWS in what:
+                self._refuse_dead_end()
             raise GrammarError(f"the grammar is too complex to match on from here: {what[:200]}; make it simpler")
+
+    def _refuse_dead_end(self) -> NoReturn:
+        raise GrammarError(
+            f"after {self._accepted} tokens nothing can follow: this model has no tokens for the text that has to"
+        )
 
     def _named(self, token: int) -> str:
         tokens = self._vocabulary.tokens

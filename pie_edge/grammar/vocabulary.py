@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,34 @@ class Adapter:
         self.bos_token_id = None
         self.is_tokenizer_wrapper = True
         self._encode = vocabulary.encode
+        self._special = vocabulary.special
 
     def __call__(self, text: str) -> list[int]:
-        return list(self._encode(text))
+        """Tokens that spell just this text. Some tokenizers change what they read: then it is the longest tokens that fit, and
+        none where it can't be spelled."""
+        data = text.encode()
+        tokens = list(self._encode(text))
+        return tokens if self._spelled(tokens) == data else self._longest(data)
+
+    def _spelled(self, tokens: Sequence[int]) -> bytes:
+        return b"".join(self.tokens[token] for token in tokens)
+
+    def _longest(self, data: bytes) -> list[int]:
+        found: list[int] = []
+        at = 0
+        while at < len(data):
+            fitting = (data[at : at + size] for size in range(min(self._length, len(data) - at), 0, -1))
+            token = next((self._ids[piece] for piece in fitting if piece in self._ids), None)
+            if token is None:
+                return []
+            found.append(token)
+            at += len(self.tokens[token])
+        return found
+
+    @cached_property
+    def _ids(self) -> dict[bytes, int]:
+        return {piece: token for token, piece in enumerate(self.tokens) if token not in self._special and piece}
+
+    @cached_property
+    def _length(self) -> int:
+        return max(map(len, self._ids))

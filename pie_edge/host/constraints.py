@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pie_edge.control.cells import Cell, given_words
+from pie_edge.control.cells import Cell, words_of_host
+from pie_edge.errors import PieError
 from pie_edge.tokenizer.vocabulary import Kind
 
 if TYPE_CHECKING:
@@ -46,10 +48,32 @@ class Constraints:
         return await asyncio.to_thread(lambda: self.compiler.compile(source))
 
 
-def allowed(matcher: Matcher) -> Cell:
-    """The mask as it is now, as a value that a pass takes. No pass is prepared from one that takes it: the next mask depends on
-    what is sampled."""
-    return given_words(matcher.mask())
+SLOW = 0.0005
+"""Seconds of a mask. A matcher that took longer gets the next one from another thread, and nobody else waits for it."""
+
+
+def allowed(matcher: Matcher, wake: Callable[[], None]) -> Cell:
+    """The mask as it is now, as a value that a pass takes; ``wake`` is called if it comes later. No pass is prepared behind one
+    that takes a mask: the next mask depends on what is sampled."""
+    cell = words_of_host(matcher.words)
+    if matcher.seconds < SLOW:
+        cell.set(matcher.mask())
+        return cell
+    # What is asked of the matcher meanwhile doesn't meet the thread: it has a copy.
+    copy = matcher.fork()
+    pending = asyncio.get_running_loop().run_in_executor(None, copy.mask)
+
+    def arrived(found: asyncio.Future[bytes]) -> None:
+        matcher.seconds = copy.seconds
+        error = None if found.cancelled() else found.exception()
+        if error is None and not found.cancelled():
+            cell.set(found.result())
+        else:
+            cell.fail(error if isinstance(error, PieError) else PieError(f"a mask couldn't be computed: {error}"))
+        wake()
+
+    pending.add_done_callback(arrived)
+    return cell
 
 
 _BEFORE = "\x02"

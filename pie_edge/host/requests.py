@@ -84,7 +84,7 @@ def _forward(guest: Guest, ticket: int, call: tuple[Any, ...]) -> Begun:
 def _source(guest: Guest, source: tuple[str, Any]) -> Source:
     kind, of = source
     if kind == "allowed":
-        return allowed(guest.matchers.find(of))
+        return allowed(guest.matchers.find(of), guest.space.engine.wake)
     return OutputOf(*of) if kind == "output" else Next(of, stays=kind == "read")
 
 

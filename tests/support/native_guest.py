@@ -42,7 +42,14 @@ class EngineThread:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self.backend = ReferenceBackend()
+        self._constraints: Constraints | None = None
         self.engine: Engine = self.ask(lambda: opening(self.backend, **settings))
+
+    def constraints(self, tokenizer: Any) -> Constraints:
+        """The same for all instances: grammars are compiled once."""
+        if self._constraints is None:
+            self._constraints = Constraints(tokenizer, self.engine.facts.vocabulary)
+        return self._constraints
 
     def ask(self, function: Callable[[], Any]) -> Any:
         """What ``function`` gives in the engine's loop, awaited if it is a coroutine."""
@@ -68,15 +75,14 @@ class EngineThread:
 class NativeHost:
     """``inferlet._host.Host`` of one instance."""
 
-    def __init__(self, thread: EngineThread, seed: int, template: bool) -> None:
+    def __init__(self, thread: EngineThread, seed: int, template: bool, tokenizer: Any) -> None:
         self._thread = thread
-        tokenizer: Any = TinyTokenizer()
         turns, engine = TinyTurns() if template else None, thread.engine
         described = Model(
             engine.facts,
             tokenizer,
             turns,
-            Constraints(tokenizer, engine.facts.vocabulary),
+            thread.constraints(tokenizer),
             attention_layers=engine.observable_layers,
             adapters=engine.adapters,
             reversible=engine.reversible,
@@ -129,6 +135,15 @@ class NativeHost:
             push=lambda tokens: self.call("model", "[method]decoder.push", number, tokens),
             flush=lambda: self.call("model", "[method]decoder.flush", number),
         )
+
+    def compile_grammar(self, kind: str, text: str | None) -> NativeGrammar:
+        async def compiled() -> int:
+            return int(await _TABLE["grammar"][1]["[static]grammar.compile"](self.guest, (kind, text)))
+
+        try:
+            return NativeGrammar(self, self._thread.ask(compiled))
+        except PieError as error:
+            raise from_code(error.code, str(error)) from None
 
     def chat_available(self) -> bool:
         return bool(self.call("chat", "available"))
@@ -214,6 +229,39 @@ class NativeWorkingSet:
         return self._host.call("forward", f"[method]working-set.{method}", self.id, *arguments)
 
 
+class NativeGrammar:
+    def __init__(self, host: NativeHost, number: int) -> None:
+        self._host = host
+        self._number = number
+
+    def matcher(self) -> NativeMatcher:
+        return NativeMatcher(self._host, self._host.call("grammar", "[method]grammar.matcher", self._number))
+
+
+class NativeMatcher:
+    def __init__(self, host: NativeHost, number: int) -> None:
+        self._host = host
+        self.id = number
+
+    def accept(self, tokens: list[int]) -> _host.MatcherState:
+        return _host.MatcherState(*self._call("accept", tokens))
+
+    def rollback(self, count: int) -> _host.MatcherState:
+        return _host.MatcherState(*self._call("rollback", count))
+
+    def state(self) -> _host.MatcherState:
+        return _host.MatcherState(*self._call("state"))
+
+    def fork(self) -> NativeMatcher:
+        return NativeMatcher(self._host, self._call("fork"))
+
+    def mask(self) -> list[int]:
+        return list(self._call("mask"))
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        return self._host.call("grammar", f"[method]matcher.{method}", self.id, *arguments)
+
+
 class NativeChannel:
     def __init__(self, host: NativeHost, number: int) -> None:
         self._host = host
@@ -261,13 +309,18 @@ def _outcome(outcome: Any) -> _host.Outcome:
 
 @contextmanager
 def native(
-    *, seed: int = 1, template: bool = True, opening: Callable[..., Any] = open_tiny, **settings: Any
+    *,
+    seed: int = 1,
+    template: bool = True,
+    opening: Callable[..., Any] = open_tiny,
+    tokenizer: Any = None,
+    **settings: Any,
 ) -> Iterator[Callable[..., Any]]:
     """A function that runs programs, each as an instance of its own with ``seed``, on one engine over the tiny model."""
     thread = EngineThread(opening, **settings)
 
     def run(program: Callable[[], Coroutine[Any, Any, T]], seed: int = seed) -> T:
-        host = NativeHost(thread, seed, template)
+        host = NativeHost(thread, seed, template, tokenizer or TinyTokenizer())
         fake: Any = host
         _host.install(fake)
         _forget()

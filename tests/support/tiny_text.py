@@ -22,6 +22,8 @@ assert len(PIECES) == 64
 class TinyTokenizer:
     """The longest piece first; a byte that there is no piece for is a question mark."""
 
+    pieces = PIECES
+    unknown = PIECES.index(b"?")
     bos, eos = 1, 2
     stop_tokens = frozenset({2})
     size = len(PIECES)
@@ -34,15 +36,15 @@ class TinyTokenizer:
         data, found = text.encode(), []
         first = 0 if special else len(CONTROL)
         while data:
-            fitting = [token for token in range(first, self.size) if data.startswith(PIECES[token])]
-            token = max(fitting, key=lambda one: len(PIECES[one]), default=PIECES.index(b"?"))
+            fitting = [token for token in range(first, self.size) if data.startswith(self.pieces[token])]
+            token = max(fitting, key=lambda one: len(self.pieces[one]), default=self.unknown)
             found.append(token)
-            data = data[len(PIECES[token]) if fitting else 1 :]
+            data = data[len(self.pieces[token]) if fitting else 1 :]
         return found
 
     def token_bytes(self, token: int) -> bytes:
         self.kind(token)
-        return PIECES[token]
+        return self.pieces[token]
 
     def kind(self, token: int) -> Kind:
         if not 0 <= token < self.size:
@@ -50,7 +52,7 @@ class TinyTokenizer:
         return Kind.CONTROL if token in CONTROL else Kind.NORMAL
 
     def decode(self, ids: list[int], *, special: bool = False, continued: bool = False) -> str:
-        shown = (PIECES[token] for token in ids if special or self.kind(token) is not Kind.CONTROL)
+        shown = (self.pieces[token] for token in ids if special or self.kind(token) is not Kind.CONTROL)
         return b"".join(shown).decode("utf-8", "replace")
 
 
