@@ -84,7 +84,8 @@ class Answer:
         return phase
 
     def _end(self, phase: Phase) -> None:
-        reason, by = phase.generation.finish_reason, phase.generation.stopped_by
+        reason: str | None = phase.generation.finish_reason
+        by = phase.generation.stopped_by
         if isinstance(by, int) and by not in chat.stop_tokens():
             by = model.decode([by], special=True, continued=True)
         if reason == "until" or (phase.parts.called and reason == "stop" and not isinstance(by, str)):

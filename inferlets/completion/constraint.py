@@ -22,8 +22,8 @@ def grammar_of(request: Mapping[str, Any]) -> Grammar | None:
             return Grammar.json_schema(text)
         case {"kind": "regex", "text": text}:
             return Grammar.regex(text)
-        case {"text": text}:
-            return Grammar.lark(text)
+        case lark:
+            return Grammar.lark(lark["text"])
 
 
 def may_reason(prompt: Prompt) -> bool:

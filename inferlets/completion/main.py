@@ -3,6 +3,8 @@
 The input is ``pie_edge.server.generation.Request.as_input()``; what the messages are is said in ``pie_edge/server/events.py``.
 """
 
+from typing import Any
+
 from choices import Choices
 from inferlet import errors
 from inferlet.eta import WorkingSet
@@ -10,7 +12,7 @@ from prompts import Prompt, tokens_of
 from sink import Sink
 
 
-async def main(input: dict) -> None:
+async def main(input: dict[str, Any]) -> None:
     sink = Sink()
     try:
         match input.get("do", "generate"):

@@ -12,6 +12,7 @@ import asyncio
 import json
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from inferlet import Context, chat, model, session
 
@@ -58,10 +59,10 @@ class Perplexity:
             context.close()
         self._done += end - first
         session.send(json.dumps({"done": self._done, "of": self.scored}))
-        return -math.fsum(one.logprob for one in scored)
+        return -math.fsum(one.logprob or 0.0 for one in scored)
 
 
-async def main(input: dict) -> dict:
+async def main(input: dict[str, Any]) -> dict[str, Any]:
     window = min(int(input.get("window", 1024)), model.context_size())
     work = Perplexity(input["text"], window, int(input.get("stride", max(window // 2, 1))))
     if not work.scored:

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pie_edge.control.metrics import metrics
-from pie_edge.errors import InferletCancelled, ResourceError, UsageError
+from pie_edge.errors import InferletCancelled, ResourceError, TemplateError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
 from pie_edge.host.constraints import Constraints
@@ -152,6 +152,18 @@ class Host:
     def chats(self) -> bool:
         """Whether the model has a chat template."""
         return self._model.turns is not None
+
+    @property
+    def thinks(self) -> Literal["never", "always", "switched"]:
+        """Whether the model thinks before it answers; ``switched``: as it is told."""
+        turns = self._model.turns
+        if turns is None or turns.formats.reasoning == "none":
+            return "never"
+        try:
+            turns.cue(thinking=False)
+        except TemplateError:
+            return "always"
+        return "switched"
 
     def metrics(self) -> dict[str, Any]:
         """The engine's figures, and what its inferlets took; plain data."""

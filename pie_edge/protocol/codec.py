@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import types
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgpack
 
@@ -116,6 +116,8 @@ def _reader(hint: Any) -> _Reader:
     if origin is types.UnionType:
         inner = _reader(of[0])
         return lambda value: None if value is None else inner(value)
+    if origin is Literal:
+        return lambda value: _one_of(of, value)
     if origin is tuple:
         one = _reader(of[0])
         return lambda value: tuple(map(one, _of(list, value)))
@@ -134,6 +136,12 @@ def _reader(hint: Any) -> _Reader:
 def _of(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise _WrongError(f"{value!r:.80} is not of type {kind.__name__}")
+    return value
+
+
+def _one_of(words: tuple[str, ...], value: Any) -> Any:
+    if value not in words:
+        raise _WrongError(f"{value!r:.80} is none of {', '.join(words)}")
     return value
 
 

@@ -7,6 +7,10 @@ reply: exactly one reply carries it. ``instance`` names an inferlet that runs, o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
+
+Thinks = Literal["never", "always", "switched"]
+"""Whether a model thinks before it answers; ``switched``: as its chat template is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,7 @@ class ModelCard:
     description: str
     backend: str
     device: str
+    thinks: Thinks = "never"
 
 
 @dataclass(frozen=True, slots=True)

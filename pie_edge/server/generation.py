@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
+from pie_edge.protocol.messages import Thinks
+
 
 @dataclass(frozen=True, slots=True)
 class After:
@@ -188,8 +190,7 @@ class Card:
     """Whether it has a chat template."""
     embeds: bool
     """Whether it was made to give embeddings."""
-    thinks: Literal["never", "always", "switched"] = "never"
-    """Whether it thinks before it answers; ``switched``: its chat template can be told to have it think, or not."""
+    thinks: Thinks = "never"
     description: str = ""
 
 

@@ -30,7 +30,7 @@ from pie_edge.errors import ServerError
 from pie_edge.server.exchange import Exchange
 
 # When each series began is as many lines again, and nobody reads them.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 PREFIX = "pie_edge_"
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 20, 50, 100)
 Snapshot = Callable[[], Awaitable[Mapping[str, Any]]]

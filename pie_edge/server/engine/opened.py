@@ -49,6 +49,7 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
         description=facts.description,
         backend=runtime.choice.backend,
         device=str(runtime.choice.device),
+        thinks=host.thinks,
     )
     return Opened(host, card, _answers(runtime), runtime.close)
 

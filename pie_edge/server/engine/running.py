@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING
 
 from pie_edge.errors import InferletError, InferletFailed, PieError
 from pie_edge.host.instance import Instance, Outcome
@@ -15,9 +13,6 @@ from pie_edge.host.requests import told
 from pie_edge.protocol.codec import PART
 from pie_edge.protocol.messages import Ended, FilePart, FromServer, Message, Output, Row
 from pie_edge.server.engine.transcript import Transcript
-
-if TYPE_CHECKING:
-    from pie_edge.control.usage import Usage
 
 _LONGEST_RESULT = 4 * 2**20
 Post = Callable[[FromServer], None]
@@ -78,7 +73,7 @@ class Running:
             str(self.instance.state),
             time.monotonic() - self._started,
             self.attached,
-            _counts(self.instance.guest.space.usage),
+            self.instance.guest.space.usage.counts(),
         )
 
     def _go_on(self) -> None:
@@ -126,7 +121,7 @@ class Running:
             outcome: Outcome | PieError = await self.instance.result()
         except Exception as failed:
             outcome = error = told(failed)
-        self.ending = _ended(self.id, outcome, self.instance.guest.space.usage)
+        self.ending = _ended(self.id, outcome, self.instance.guest.space.usage.counts())
         self._go_on()
         self._ended(self, error)
 
@@ -136,8 +131,7 @@ def _parts(instance: str, name: str, data: bytes) -> Iterator[FilePart]:
         yield FilePart(instance, name, data[start : start + PART], start + PART >= len(data))
 
 
-def _ended(id: str, outcome: Outcome | PieError, usage: Usage) -> Ended:
-    counts = _counts(usage)
+def _ended(id: str, outcome: Outcome | PieError, counts: dict[str, int]) -> Ended:
     if isinstance(outcome, Outcome) and len(outcome.document) > _LONGEST_RESULT:
         outcome = InferletFailed(
             f"the result is {len(outcome.document):,} characters of JSON, the most is {_LONGEST_RESULT:,}; send it as messages"
@@ -148,7 +142,3 @@ def _ended(id: str, outcome: Outcome | PieError, usage: Usage) -> Ended:
     if isinstance(outcome, InferletError):
         traceback, cause = outcome.traceback, outcome.cause
     return Ended(id, None, outcome.code, outcome.message, traceback, cause, counts)
-
-
-def _counts(usage: Usage) -> dict[str, int]:
-    return {one.name: getattr(usage, one.name) for one in fields(usage) if not one.name.endswith("_result")}
