@@ -1,23 +1,37 @@
-"""Every kernel of the wgpu backend against the NumPy reference: on this machine's adapter, without subgroup operations, with the
-variants that cards get, and through OpenGL where there is no Vulkan driver. All run under WebGPU's default limits."""
+"""Every kernel of the wgpu backend against the NumPy reference: on this machine's adapter, with and without subgroup operations
+and halves, with the variants that cards get, and through OpenGL where there is no Vulkan driver. All run under WebGPU's default
+limits."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("tests.support.needs_wgpu")
 
 from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
-from tests.backend import vulkan_cases, wgpu_cases
+from pie_edge.backends.wgpu.lower import KINDS
+from tests.backend import copy_cases, vulkan_cases, wgpu_cases, wgpu_matrix
+from tests.backend.wgpu_cases import SOME
 
-ROOT = Path(__file__).resolve().parents[2]
+CHECKED = [
+    variant
+    for variant in wgpu_matrix.VARIANTS
+    if variant.name
+    in (
+        "software tuning, no subgroups, words",
+        "software tuning, subgroups, halves",
+        "hardware tuning, subgroups, words",
+        "hardware tuning, no subgroups, halves",
+        "hardware tuning, subgroups of 4",
+        "hardware tuning, subgroups of 16",
+        "software tuning, OpenGL",
+        "hardware tuning, OpenGL",
+    )
+]
+"""Each choice at least twice, beside different others."""
 
 
 @pytest.fixture(scope="module")
@@ -38,33 +52,22 @@ def test_the_device_is_held_to_webgpus_default_limits(backend: WgpuBackend) -> N
     assert limits["max-storage-buffers-per-shader-stage"] == 8
     assert limits["max-compute-invocations-per-workgroup"] == 256
     assert limits["max-compute-workgroup-storage-size"] == 16384
-    assert "shader-f16" not in backend._live.session.device.features
+    assert not backend._live.tuning.half_floats, "slower than words on a software device"
 
 
-def in_a_process_of_its_own(arguments: list[str], environment: Mapping[str, str]) -> str:
-    """What ``wgpu_cases`` says; drivers are found when they are loaded."""
-    command = [sys.executable, "-m", "tests.backend.wgpu_cases", *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, timeout=280, check=False
-    )
+def test_the_cases_of_the_variants_have_all_kinds_of_ops() -> None:
+    built = (vulkan_cases.build(name).program for name in SOME if name in vulkan_cases.NAMES)
+    copies = {op.kind for slots in (True, False) for op in copy_cases.program(slots).ops}
+    assert {op.kind for program in built for op in program.ops} | copies == KINDS
+
+
+@pytest.mark.parametrize("variant", CHECKED, ids=lambda variant: variant.name)
+def test_kernels_agree_with_every_variant(variant: wgpu_matrix.Variant) -> None:
+    """Some cases of each kind. All of them, and all variants: ``python -m tests.backend.wgpu_matrix``."""
+    done = wgpu_matrix.run(variant)
+    if "no shader-f16" in done.stderr:
+        pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_kernels_agree_without_subgroup_operations() -> None:
-    assert "cases agree" in in_a_process_of_its_own(["--no-subgroups"], {})
-
-
-def test_the_variants_for_cards_agree() -> None:
-    """Workgroups of several subgroups, columns shared by invocations."""
-    assert "cases agree" in in_a_process_of_its_own(["--tuning", "hardware"], {})
-
-
-def test_opengl_serves_where_there_is_no_vulkan_driver() -> None:
-    """No driver file: the Vulkan loader finds nothing."""
-    names = ["linear affine4g32-f16-min 1 rows", "rms_norm 7x3 8 rows", "halves attention long decode"]
-    said = in_a_process_of_its_own(names, {"VK_ICD_FILENAMES": os.devnull, "VK_DRIVER_FILES": os.devnull})
-    if "Vulkan" in said:
-        pytest.skip("this machine's loader finds drivers elsewhere")
-    assert "3 cases agree" in said
-    assert "OpenGL" in said
+    assert f"{len(SOME)} of {len(SOME)} cases agree" in done.stdout
+    if "OpenGL" in variant.name and "OpenGL" not in done.stdout:
+        pytest.skip("this machine's loader finds Vulkan drivers elsewhere")

@@ -1,5 +1,5 @@
-"""All op cases, copies and tiny models with every variant of the wgpu backend that a machine can run, each in its own process:
-minutes, where the tests check a subset in seconds.
+"""All op cases, copies and tiny models with every variant of the wgpu backend that a machine can run, each in a process of its
+own: minutes, where the tests check a subset in seconds.
 
     python -m tests.backend.wgpu_matrix [WORD...]    of all variants, or of those whose names have these words
 """
