@@ -10,7 +10,7 @@ import argparse
 import asyncio
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -99,11 +99,10 @@ def chosen_tuning(name: str, subgroups: bool, halves: bool) -> Tuning:
     return replace(chosen, subgroups=chosen.subgroups and subgroups, half_floats=halves)
 
 
-def failures(tuning: Tuning, names: Sequence[str]) -> list[str]:
-    """What disagrees, a line each, and what the last of them was run on."""
+def failures(tuning: Tuning, names: Sequence[str]) -> Iterator[str]:
+    """What disagrees, a line each."""
     plain, exact = Options(tuning=tuning), Options(tuning=tuning, exact=True)
     backend, families = WgpuBackend(plain, Live(plain)), WgpuBackend(exact, Live(exact))
-    found = []
     with asyncio.Runner() as runner:
         for name in names:
             try:
@@ -115,10 +114,9 @@ def failures(tuning: Tuning, names: Sequence[str]) -> list[str]:
                 else:
                     check(backend, name)
             except Exception as error:
-                found.append(f"{name}: {type(error).__name__}: {error}")
+                yield f"{name}: {type(error).__name__}: {error}"
         for opened in (backend, families):
             runner.run(opened.close())
-    return found
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -131,10 +129,12 @@ def main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     tuning = chosen_tuning(given.tuning, not given.no_subgroups, given.halves)
     names = ALL if given.all else given.names or SOME
-    failed = failures(tuning, names)
-    print("\n".join(failed))
-    print(f"{len(names) - len(failed)} of {len(names)} cases agree on {survey()[0].name}")
-    return len(failed) > 0
+    failed = 0
+    for line in failures(tuning, names):
+        print(line, flush=True)
+        failed += 1
+    print(f"{len(names) - failed} of {len(names)} cases agree on {survey()[0].name}")
+    return failed > 0
 
 
 if __name__ == "__main__":
