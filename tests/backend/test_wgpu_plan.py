@@ -16,6 +16,7 @@ pytest.importorskip("tests.support.needs_wgpu")
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.wgpu.absorb import Product, absorb
 from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+from pie_edge.backends.wgpu.shader import shader
 from pie_edge.backends.wgpu.templates import expand
 from pie_edge.model import llama
 from pie_edge.model.spec import Cache
@@ -65,9 +66,9 @@ async def _plan() -> dict[str, Any]:
 def test_a_plan_is_the_golden_one() -> None:
     """Kernels' text left out: it changes with its sources. Remove the file to have it written anew."""
     plan = asyncio.run(_plan())
-    for shader in plan["shaders"]:
-        assert "@compute" in shader.pop("code")
-        assert len(shader.pop("digest")) == 64
+    for kernel in plan["shaders"]:
+        assert "@compute" in kernel.pop("code")
+        assert len(kernel.pop("digest")) == 64
     assert json.loads(json.dumps(plan)) == plan
     if not GOLDEN.exists():
         GOLDEN.write_text(json.dumps(plan, indent=1) + "\n", encoding="utf-8")
@@ -107,3 +108,11 @@ def test_templates_write_out_what_is_repeated(monkeypatch: pytest.MonkeyPatch, t
     )
     head = "const N: u32 = 4u;\nconst FLAG: bool = {};\n"
     assert expand("outer", {"N": 4, "FLAG": False}) == head.format("false") + "00\na1\n02\na3\n"
+
+
+def test_what_a_browser_gets_enables_subgroups_where_it_uses_them() -> None:
+    """wgpu-native's compiler refuses the word, and needs none."""
+    told = {"LOCAL": 8, "WIDTH": 64, "EPS": 1e-5, "OFFSET": 0.0, "ADD": False}
+    with_subgroups, without = (shader("rms_norm", SUBGROUPS=chosen, **told) for chosen in (True, False))
+    assert with_subgroups.standard == "enable subgroups;\n" + with_subgroups.code
+    assert without.standard == without.code
