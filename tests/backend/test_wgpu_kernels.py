@@ -31,6 +31,8 @@ CHECKED = [
 ]
 """Each choice at least once, beside different others."""
 
+pytestmark = pytest.mark.timeout(900)  # a driver that has compiled nothing yet, on a machine that has other work
+
 
 @pytest.fixture(scope="module")
 def backend() -> Iterator[WgpuBackend]:

@@ -46,7 +46,7 @@ def _variants() -> tuple[Variant, ...]:
 VARIANTS = _variants()
 
 
-def run(variant: Variant, *more: str, timeout: float = 280) -> subprocess.CompletedProcess[str]:
+def run(variant: Variant, *more: str, timeout: float = 860) -> subprocess.CompletedProcess[str]:
     """``wgpu_cases`` with a variant; drivers and adapters are chosen when they are loaded."""
     command = [sys.executable, "-m", "tests.backend.wgpu_cases", *variant.arguments, *more]
     environment = {**os.environ, **variant.environment}

@@ -28,6 +28,8 @@ from tests.support.wgsl_programs import epilogues, models, op_cases
 from tests.support.wgsl_texts import VARIANTS, Collector
 from tests.web.chromium import chromium, told
 
+pytestmark = pytest.mark.timeout(900)  # a minute on a quiet machine
+
 HERE = Path(__file__).resolve().parent
 SUBGROUPS, HALVES = "enable subgroups;", "enable f16;"
 KERNEL = """
@@ -105,7 +107,7 @@ def verdicts(shaders: dict[tuple[str, Layout], Shader], tmp_path_factory: pytest
         pytest.skip("Chromium is not installed; scripts/debian-packages installs it on Debian")
     items = _items({key: shader for key, shader in shaders.items() if HALVES not in shader.code})
     files = {"/shaders.json": json.dumps(items).encode(), "/judge.mjs": (HERE / "judge.mjs").read_bytes()}
-    said = told(program, HERE / "tint.html", files, tmp_path_factory.mktemp("profile"), 240)
+    said = told(program, HERE / "tint.html", files, tmp_path_factory.mktemp("profile"), 600)
     if "failed" in said:
         pytest.skip(f"this Chromium has no WebGPU: {said['failed']}")
     return _verdicts(items, said)
