@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.harness import table
 from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
-from pie_edge.backends.cpu.selftest import MadeWeight
+from pie_edge.backends.shared.selftest import MadeWeight
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from pie_edge.program.ops import Program, Role

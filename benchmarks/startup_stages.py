@@ -27,7 +27,7 @@ STAGES = {
 }
 """What is traced, and what the breakdown calls it."""
 VULKAN_STAGES = {
-    "pie_edge.backends.vulkan.selftest:check": "run the self-test",
+    "pie_edge.backends.shared.examination:check": "run the self-test",
     "pie_edge.backends.vulkan.pipelines:Pipelines.prepare": "create pipelines",
     "pie_edge.backends.vulkan.compiler:Compiler.compile": "lower, bind and record a Program",
     "pie_edge.backends.vulkan.waiting:Waiter.wait": "wait for a step; a software device compiles in its first ones",

@@ -2,44 +2,37 @@
 
 One Program passes through all kernels, all weight formats and both forms of each product. All its temporaries are
 outputs, so the first one that differs names the kernel. The answers come from the NumPy reference:
-``python -m tests.backend.selftest_answers`` writes them.
+``python -m tests.support.selftest_answers`` writes them.
 """
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pie_edge.backends.cpu.crew import Crew
 from pie_edge.backends.cpu.device import processor
 from pie_edge.backends.cpu.executable import Arena, ModelExecutable, compile_program
 from pie_edge.backends.cpu.memory import LinearMemory
 from pie_edge.backends.cpu.weights import Loader, allocate
+from pie_edge.backends.shared.selftest import Examination, Recorder, as_outputs, first_fault, stored, wave
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program import trace_experts as mixture
-from pie_edge.program.encodings import Affine, Dense, DType, Encoding, planes
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from pie_edge.program.examine_recurrent import recurrent_ops, with_states
-from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
-from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.ops import Role, Value
 from pie_edge.program.step import LAYER_WORDS, StepInputs, StepLayout
-from pie_edge.program.trace import Trace
 
 ANSWERS = Path(__file__).with_name("selftest.json")
 TOLERANCE = 1e-3
 """Of the largest value compared. What goes wrong on a machine goes wrong by more."""
 
 _WIDTH, _HEADS, _KV_HEADS, _PAGE, _PAGES, _VOCABULARY = 32, 4, 2, 8, 4, 11
-_F32 = Dense(DType.F32)
 _FORMATS: tuple[Encoding, ...] = (
     *(Dense(dtype) for dtype in (DType.F32, DType.F16, DType.BF16)),
     *(
@@ -72,74 +65,8 @@ _STEP = with_states(_TWO_TALKS)
 _BUCKET = _STEP.counts
 
 
-def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
-    """Numbers that look like noise and are the same everywhere."""
-    steps = (np.arange(count, dtype=np.int64) * 7919 + seed * 104729) % 997
-    return (low + (high - low) * steps / 996).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class MadeWeight:
-    """A weight source whose planes are waves."""
-
-    shape: tuple[int, ...]
-    target: Encoding
-    seed: int
-    encoding: str = "made"
-
-    def raw(self, first: int, count: int) -> memoryview:
-        raise NotImplementedError("it is in no file")
-
-    def planes(self, first: int, count: int) -> Mapping[str, Any]:
-        rows, columns = self.shape if len(self.shape) == 2 else (1, self.shape[0])
-        return {
-            plane.name: self._plane(plane.name, plane.dtype, plane.shape)[first : first + count]
-            for plane in planes(self.target, rows, columns)
-        }
-
-    def _plane(self, name: str, dtype: DType, shape: tuple[int, int]) -> NDArray[Any]:
-        count = shape[0] * shape[1]
-        if name == "codes":
-            levels = 1 << getattr(self.target, "bits", 8)
-            return wave(count, self.seed, 0, levels - 1).astype(np.uint8).reshape(shape)
-        values = wave(count, self.seed + len(name)).reshape(shape)
-        if dtype is DType.BF16:
-            return (values.view(np.uint32) >> 16).astype(np.uint16)
-        # Scaled codes should be about as large as dense values.
-        scaled = values if isinstance(self.target, Dense) or name == "minima" else values / 16
-        return scaled.astype(np.float16 if dtype is DType.F16 else np.float32)
-
-
-@dataclass(frozen=True)
-class Examination:
-    """The Program, what it works on, and its step's block."""
-
-    program: Program
-    sources: Mapping[str, MadeWeight]
-    states: Mapping[str, NDArray[Any]]
-    block: bytes
-
-
-class _Recorder:
-    def __init__(self) -> None:
-        self.trace = Trace("self-test")
-        self.sources: dict[str, MadeWeight] = {}
-        self.states: dict[str, NDArray[Any]] = {}
-
-    def weight(self, name: str, shape: tuple[int, ...], encoding: Encoding = _F32) -> Value:
-        self.sources[name] = MadeWeight(shape, encoding, seed=len(self.sources))
-        return self.trace.weight(name, shape, encoding)
-
-    def made_state(self, name: str, shape: tuple[int, ...]) -> Value:
-        return self.state(name, wave(math.prod(shape), len(self.states)).reshape(shape))
-
-    def state(self, name: str, values: NDArray[Any]) -> Value:
-        self.states[name] = values
-        return self.trace.state(name, DType.U32 if values.dtype == np.uint32 else DType.F32, values.shape)
-
-
 def examination() -> Examination:
-    rec = _Recorder()
+    rec = Recorder()
     t = rec.trace
     layout = StepLayout(_BUCKET)
     step = t.step(layout)
@@ -165,12 +92,11 @@ def examination() -> Examination:
     recurrent_ops(t, step, y, rec.weight, rec.made_state)
     ops.store(t, sampled, rec.state("kept", np.zeros((2, _WIDTH), np.float32)))
     program = observe(t.build(), _BUCKET)
-    outputs = {v.name: replace(v, role=Role.OUTPUT) for v in program.by_role(Role.TEMP)}
-    program = replace(program, values={**program.values, **outputs})
+    program = as_outputs(program, program.by_role(Role.TEMP))
     return Examination(program, rec.sources, rec.states, layout.pack(_STEP).tobytes())
 
 
-def _mix(rec: _Recorder, logits: Value, y: Value) -> None:
+def _mix(rec: Recorder, logits: Value, y: Value) -> None:
     """Experts that many rows choose, and others that one or two do. The logits are exact, so that nobody else is chosen."""
     t, count = rec.trace, logits.shape[1]
     routing = mixture.route(t, logits, chosen=2, normalised=True)
@@ -183,7 +109,7 @@ def _mix(rec: _Recorder, logits: Value, y: Value) -> None:
     mixture.combine_experts(t, mixture.expert_linear(t, inner, routing, down, shift), routing)
 
 
-def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:
+def _attend(rec: Recorder, y: Value, step: dict[str, Value]) -> Value:
     t, head = rec.trace, _WIDTH // _HEADS
     q = ops.rope(t, y, step["positions"], heads=_HEADS, rotary=head, base=1e4)
     keys = ops.linear(t, y, rec.weight("k", (_KV_HEADS * head, _WIDTH)))
@@ -200,24 +126,15 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value]) -> Value:
     return ops.attention(t, q, step, cache, **shape, window=10, softcap=4.0, sinks=sinks)
 
 
-def digest(values: NDArray[np.float32]) -> list[float]:
-    """The first and the last few values of an output, which stand for it."""
-    flat = values.reshape(-1)
-    return [float(v) for v in (*flat[:6], *flat[-6:])]
-
-
 def check(memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> None:
     """Raises BackendUnavailable naming the first kernel whose result is wrong."""
     exam = examination()
     outputs = _run(exam, memory, crew, shared, loader)
-    answers = json.loads(ANSWERS.read_text(encoding="utf-8"))
-    for op in exam.program.ops:
-        for name in outputs.keys() & set(op.outputs):
-            if wrong := fault(exam.program, op, digest(np.asarray(outputs[name])), answers[name], TOLERANCE):
-                raise BackendUnavailable(
-                    f"{processor()} with wasmtime {version('wasmtime')} computes cpu {wrong}; update wasmtime, or report this "
-                    "processor"
-                )
+    if wrong := first_fault(exam.program, outputs, stored(ANSWERS), TOLERANCE):
+        raise BackendUnavailable(
+            f"{processor()} with wasmtime {version('wasmtime')} computes cpu {wrong}; update wasmtime, or report this "
+            "processor"
+        )
 
 
 def _run(exam: Examination, memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> dict[str, memoryview]:

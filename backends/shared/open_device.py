@@ -1,27 +1,108 @@
-"""What every open device is made of, whatever its API: the session, the loader, the compiler, and how they are asked."""
+"""What every open device is made of, whatever its API: the session, the loader, the compiler, how they are asked, and what is
+done once at a first opening."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pie_edge.backend import WeightSource
+from pie_edge.backends.shared import examination, tune
+from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.region import Region
+from pie_edge.backends.shared.remembered import Record
+from pie_edge.backends.shared.selftest import Examination
+from pie_edge.backends.shared.trial import Bench
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Weight
 from pie_edge.errors import DeviceLost
-from pie_edge.program.ops import Program, Value
+from pie_edge.program.ops import Program, Role, Value
 
 
-class OpenDevice:
-    """The part of ``device_backend.Live`` that the APIs have in common. Each one makes the five, of its own kinds."""
+@dataclass(frozen=True)
+class Options:
+    """How a device is opened; 0 and "" leave it to the device. ``max_binding`` caps what the device says of itself."""
 
+    device: str = ""
+    memory: int = 0
+    exact: bool = False
+    cache_dir: Path | None = None
+    tuning: Tuning | None = None
+    max_binding: int = 0
+    self_test: bool = False
+    """Run every kernel once, unless they passed here before."""
+    tune: bool = False
+    """Measure the variants of the hot kernels, briefly, unless that was done here before."""
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None
+    """Told of what is done at a first opening alone, and takes seconds."""
+
+
+class OpenDevice(ABC):
+    """The part of ``device_backend.Live`` that the APIs have in common, made on a bench. Each one has facts of its own."""
+
+    title: str
+    """What the API is called."""
     facts: Any
-    session: Any
-    tuning: Any
-    loader: Any
-    compiler: Any
     closed = False
+
+    def __init__(self, bench: Bench, options: Options) -> None:
+        self.session = bench.session
+        self.max_binding = bench.max_binding
+        self.tuning: Tuning = options.tuning or self._tuned(bench, options)
+        self.loader: Loader[Any] = Loader(bench.session, self.tuning.interleaved, bench.max_binding)
+        self.compiler = bench.compiler(bench.session, self.loader, self.tuning, bench.max_binding)
+
+    @abstractmethod
+    def zeroed(self, nbytes: int, role: Role) -> Region[Any]: ...
+
+    @abstractmethod
+    def upload(self, region: Region[Any], data: memoryview) -> None: ...
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def _tuned(self, bench: Bench, options: Options) -> Tuning:
+        """What was measured on this device before or, for a first load, in a second or two now. Software is not measured
+        unless it is asked for: its defaults were, and its compiler takes longer than what there is to win."""
+        found = tune.remembered(bench.subject, options.cache_dir)
+        if found is None and options.tune and options.cache_dir is not None and not bench.software:
+            options.progress(0, 0, f"measuring variants of {self.title}'s kernels on {self.name} (once)")
+            found = tune.tune(bench, tune.SHORT_SECONDS)
+            tune.remember(bench.subject, options.cache_dir, found)
+        return found or bench.default
+
+    def test(self, bench: Bench, options: Options) -> None:
+        """Run every kernel once if that is wanted and wasn't done before. Raises BackendUnavailable, closed."""
+        passed = Record(bench.subject, options.cache_dir, "passed", f"{self.tuning} {options.exact}")
+        if not options.self_test or (passed.read() or {}).get("passed") is True:
+            return
+        try:
+            options.progress(0, 0, f"testing {self.title}'s kernels on {self.name} (once)")
+            examination.check(self.title, self.name, self.facts.driver, not options.exact, self._examine)
+        except BaseException:
+            self.close()
+            raise
+        passed.write({"passed": True})
+
+    def _examine(self, exam: Examination) -> Mapping[str, memoryview]:
+        states = {name: self.zeroed(array.nbytes, Role.STATE) for name, array in exam.states.items()}
+        for name, region in states.items():
+            self.upload(region.part(0, exam.states[name].nbytes), memoryview(exam.states[name].tobytes()))
+        values = exam.program.values
+        weights = {name: self.loader.load(values[name], source) for name, source in exam.sources.items()}
+        recorded = self.compiler.compile(exam.program, states, weights)
+        flight = recorded.run({"step": exam.block})
+        self.session.timeline.drain()
+        outputs: Mapping[str, memoryview] = recorded.outputs(flight)
+        for region in states.values():
+            self.free(region)
+        for weight in weights.values():
+            self.unload(weight)
+        return outputs
 
     @property
     def name(self) -> str:

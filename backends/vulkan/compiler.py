@@ -11,6 +11,7 @@ from pie_edge.backends.shared.placement import aligned, block, place_block, with
 from pie_edge.backends.shared.plans import FixedPlan, ModelPlan
 from pie_edge.backends.shared.scratch import scratch_bytes
 from pie_edge.backends.shared.shapes import StepShape
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Weight, together
 from pie_edge.backends.vulkan.epilogue import Epilogue
 from pie_edge.backends.vulkan.executable import GRID_BYTES, MOST_GRIDS, Recorded, Wiring
@@ -19,7 +20,6 @@ from pie_edge.backends.vulkan.lower import lower
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Buffer, Region
 from pie_edge.backends.vulkan.session import Session
-from pie_edge.backends.vulkan.tuning import Tuning
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.plan import arena

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.region import span
+from pie_edge.backends.shared.tuning import LinearVariant
 from pie_edge.backends.shared.weights import Matrix, Packing, Part, Vector, Weight
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.backends.vulkan.tuning import LinearVariant
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
 

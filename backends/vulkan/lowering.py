@@ -8,11 +8,11 @@ from functools import cached_property
 
 from pie_edge.backends.shared.grid import Count, Extent, Grid
 from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Weight
 from pie_edge.backends.vulkan.device import Facts
 from pie_edge.backends.vulkan.launch import Access, Binding
 from pie_edge.backends.vulkan.memory import Region
-from pie_edge.backends.vulkan.tuning import Tuning
 from pie_edge.program.ops import Program
 
 ACTIVATIONS = {"silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}

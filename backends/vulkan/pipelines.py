@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pie_edge.backends.shared.whole_file import write_whole
 from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.backends.vulkan.launch import Kernel, Launch, Module
-from pie_edge.backends.vulkan.whole_file import write_whole
 
 TEXEL_BUFFER, STORAGE_BUFFER = 4, 7
 _COMPUTE_STAGE = 0x20

@@ -1,113 +1,16 @@
-"""The variants of the hot kernels: their defaults by the kind of device. Measuring which is best is ``tune.py``'s."""
+"""The default variants of the hot kernels, by the kind of device."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pie_edge.backends.shared.tuning import LinearVariant, Tuning, hardware, software
 from pie_edge.backends.vulkan.device import Facts
 
-
-@dataclass(frozen=True, slots=True)
-class LinearVariant:
-    """Shape of a ``linear`` launch. In registers (``linear.comp``) ``splits`` invocations share a row's columns, and each
-    computes ``groups`` row groups, of a gated unit half as many of each matrix. As tiles (``linear_tile.comp``) a workgroup
-    computes ``groups`` row groups from shared memory."""
-
-    splits: int
-    groups: int
-    tile: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AttentionVariant:
-    """Shape of an ``attention`` launch: ``rows`` rows and ``chunk`` keys at a time."""
-
-    local: int
-    rows: int
-    chunk: int
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """What kernels are specialised with, beside what the model asks."""
-
-    interleaved: int
-    """Rows of a row group: part of the weights' layout, so it can't change once they are loaded."""
-    linear: tuple[tuple[int, LinearVariant], ...]
-    """By tokens an invocation computes, in rising order; the last one serves every larger step."""
-    decode: AttentionVariant
-    prefill: AttentionVariant
-    by_row: int
-    """Invocations of an ``attention_rows`` workgroup."""
-    held: int
-    """Values of queries that one of them may hold; wider heads are left to ``attention``."""
-    split: int
-    """Keys of a split of a decode."""
-    elementwise: int
-    """Invocations of a workgroup."""
-    reduction: int
-    subgroups: bool
-    """Whether kernels use subgroup operations."""
-    odd_bits: bool
-    """Whether codes of 5 and 6 bits, and those into a table, stay so narrow: less to read where memory is what takes the time.
-    Else they become bytes, which are quicker to unpack: on a software device a product takes a tenth to a sixth less time than
-    from codes of 5 and 6 bits, and half of that from a table's."""
-    texels: bool
-    """Whether ``linear`` and ``attention`` load texels: where a load of words is one for each lane and word, and a texel's is
-    one for all four."""
-
-    def tokens(self, rows: int) -> int:
-        """Tokens an invocation of ``linear`` computes in a step of this many rows."""
-        return next((tokens for tokens, _ in self.linear if tokens >= rows), self.linear[-1][0])
-
-    def linear_variant(self, tokens: int) -> LinearVariant:
-        return dict(self.linear)[tokens]
+_SOFTWARE = (1, LinearVariant(1, 16)), (2, LinearVariant(1, 12)), (4, LinearVariant(1, 12))
+_TILES = ((32, LinearVariant(1, 2, tile=True)),)
 
 
 def default_tuning(facts: Facts) -> Tuning:
-    return _software(facts) if facts.software else _hardware(facts)
-
-
-def _software(facts: Facts) -> Tuning:
-    """Workgroups of one subgroup: a barrier costs a switch of coroutines for each further one, and a load as much as
-    fifty arithmetic instructions, so that an invocation takes as many rows as its registers hold."""
-    width = facts.subgroup or 8
-    return Tuning(
-        interleaved=width,
-        linear=((1, LinearVariant(1, 16)), (2, LinearVariant(1, 12)), (4, LinearVariant(1, 12))),
-        decode=AttentionVariant(width, 1, 8 * width),
-        prefill=AttentionVariant(width, 1, 8 * width),
-        by_row=width,
-        held=192,
-        split=512,
-        elementwise=8 * width,
-        reduction=width,
-        subgroups=facts.subgroup_arithmetic,
-        odd_bits=False,
-        texels=True,
-    )
-
-
-def _hardware(facts: Facts) -> Tuning:
-    """Many invocations hide the latency of memory; a row group is as wide as the widest common subgroup, so that its codes
-    are 512 bytes in a row."""
-    return Tuning(
-        interleaved=32,
-        linear=(
-            (1, LinearVariant(8, 1)),
-            (2, LinearVariant(8, 1)),
-            (4, LinearVariant(4, 1)),
-            (8, LinearVariant(4, 2)),
-            (32, LinearVariant(1, 2, tile=True)),
-        ),
-        decode=AttentionVariant(64, 1, 128),
-        prefill=AttentionVariant(64, 4, 64),
-        by_row=64,
-        held=64,
-        split=256,
-        elementwise=64,
-        reduction=min(256, facts.max_invocations),
-        subgroups=facts.subgroup_arithmetic,
-        odd_bits=True,
-        texels=False,
-    )
+    subgroups = facts.subgroup_arithmetic
+    if facts.software:
+        return software(facts.subgroup or 8, _SOFTWARE, subgroups=subgroups, texels=True)
+    return hardware(_TILES, min(256, facts.max_invocations), subgroups=subgroups)

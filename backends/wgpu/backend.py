@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pie_edge.backend import in_thread
 from pie_edge.backends.shared.device_backend import DeviceBackend
-from pie_edge.backends.shared.loader import Loader
-from pie_edge.backends.shared.open_device import OpenDevice
-from pie_edge.backends.wgpu.compiler import Compiler
+from pie_edge.backends.shared.open_device import OpenDevice, Options
+from pie_edge.backends.wgpu import tune
 from pie_edge.backends.wgpu.device import Facts, open_device
 from pie_edge.backends.wgpu.lower import KINDS
-from pie_edge.backends.wgpu.memory import Buffer, Region
+from pie_edge.backends.wgpu.memory import Region
 from pie_edge.backends.wgpu.session import Readback, Session
-from pie_edge.backends.wgpu.tuning import Tuning, default_tuning
 from pie_edge.errors import UsageError
 from pie_edge.program.ops import Role
 
 __all__ = ["Options", "WgpuBackend", "open_wgpu"]
 
 
-@dataclass(frozen=True)
-class Options:
-    """How a device is opened; 0 and "" leave it to the device. ``max_binding`` caps what the device says of itself."""
-
-    device: str = ""
-    memory: int = 0
-    exact: bool = False
-    tuning: Tuning | None = None
-    max_binding: int = 0
-
-
 class Live(OpenDevice):
     """What an open device consists of; it dies when the device is lost."""
 
+    title = "wgpu"
+    facts: Facts
+    session: Session
+
     def __init__(self, options: Options) -> None:
         device, facts = open_device(options.device)
-        self.facts: Facts = facts
-        self.max_binding = min(options.max_binding or facts.max_binding, facts.max_binding)
-        memory = min(options.memory or facts.memory, facts.memory)
-        self.session: Session = Session(device, facts, memory)
-        self.tuning: Tuning = options.tuning or default_tuning(facts)
-        self.loader: Loader[Buffer] = Loader(self.session, self.tuning.interleaved, self.max_binding)
-        self.compiler: Compiler = Compiler(self.session, self.loader, self.tuning, self.max_binding)
+        self.facts = facts
+        session = Session(device, facts, min(options.memory or facts.memory, facts.memory))
+        bench = tune.bench(session, min(options.max_binding or facts.max_binding, facts.max_binding))
+        super().__init__(bench, options)
+        self.test(bench, options)
 
     def zeroed(self, nbytes: int, role: Role) -> Region:
         """Buffers are zeroed when they are made."""
@@ -72,12 +60,17 @@ async def open_wgpu(
     memory: int = 0,
     exact: bool = False,
     cache_dir: Path | None = None,
+    tune: bool = True,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> WgpuBackend:
-    """Open a device by its name. ``threads`` is the driver's own affair, and nothing is kept in ``cache_dir``: WebGPU gives no
-    compiled pipelines away. Raises BackendUnavailable."""
+    """Open a device by its name. ``threads`` is the driver's own affair. Variants and the self-test's result are kept in
+    ``cache_dir``, but no pipelines: WebGPU gives none away. ``tune`` lets a first load measure variants. ``progress`` is told
+    of what a first opening does. Raises BackendUnavailable."""
     if memory < 0:
         raise UsageError(f"the wgpu backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(device, memory=memory, exact=exact)
+    options = Options(
+        device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
+    )
     return WgpuBackend(options, await in_thread(Live, options))
 
 

@@ -13,6 +13,7 @@ from pie_edge.backends.shared.placement import aligned, block, place_block, with
 from pie_edge.backends.shared.plans import FixedPlan, ModelPlan
 from pie_edge.backends.shared.scratch import scratch_bytes
 from pie_edge.backends.shared.shapes import StepShape
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Matrix, Weight, together
 from pie_edge.backends.wgpu.absorb import absorb, sides
 from pie_edge.backends.wgpu.epilogue import Epilogue, Places
@@ -24,7 +25,6 @@ from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Buffer, Region
 from pie_edge.backends.wgpu.plan import Launch
 from pie_edge.backends.wgpu.session import Session
-from pie_edge.backends.wgpu.tuning import Tuning
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.plan import Arena, arena

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.tuning import AttentionVariant
 from pie_edge.backends.shared.weights import Vector
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
 from pie_edge.backends.wgpu.plan import Launch, launch
 from pie_edge.backends.wgpu.shader import shader
-from pie_edge.backends.wgpu.tuning import AttentionVariant
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from pie_edge.backends.shared.grid import Count, Extent, Grid
 from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Weight
 from pie_edge.backends.wgpu.memory import Region
 from pie_edge.backends.wgpu.plan import MOST_GROUPS
-from pie_edge.backends.wgpu.tuning import Tuning
 from pie_edge.program.ops import Program
 
 

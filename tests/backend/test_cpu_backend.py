@@ -30,7 +30,6 @@ from pie_edge.weights.repack import unpack
 from pie_edge.weights.widen import choose, widen
 from tests.backend import cases
 from tests.backend.device import fetch, put, run_case
-from tests.backend.selftest_answers import answers
 
 
 @asynccontextmanager
@@ -318,15 +317,6 @@ def test_blocks_of_a_file_are_repacked_as_the_numpy_recipes_do(name: str) -> Non
             assert bits[0] == bits[1]
 
     run(test)
-
-
-def test_the_self_test_knows_the_answers_of_the_reference() -> None:
-    stored = json.loads(selftest.ANSWERS.read_text(encoding="utf-8"))
-    expected = answers()
-    assert stored.keys() == expected.keys()
-    for name, digest in expected.items():
-        # Other NumPy builds add in another order.
-        assert stored[name] == pytest.approx(digest, rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("kind", ["attention", "attention_mass", "rope", "glu"])

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
 from pie_edge.backends.wgpu.device import survey
-from pie_edge.backends.wgpu.tuning import Tuning, default_tuning
+from pie_edge.backends.wgpu.tuning import default_tuning
 from pie_edge.program.observe import MASSES
 from pie_edge.program.ops import Role
 from tests.backend import copy_cases, vulkan_cases

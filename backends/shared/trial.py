@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pie_edge.backends.shared.loader import Loader
-from pie_edge.backends.vulkan.compiler import Compiler
-from pie_edge.backends.vulkan.selftest import MadeWeight
-from pie_edge.backends.vulkan.session import Session
-from pie_edge.backends.vulkan.tuning import Tuning
+from pie_edge.backends.shared.remembered import Subject
+from pie_edge.backends.shared.selftest import MadeWeight
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role
@@ -30,21 +31,35 @@ class Chain:
     block: bytes
 
 
+@dataclass(frozen=True)
+class Bench:
+    """An open device to try variants on."""
+
+    subject: Subject
+    software: bool
+    session: Any
+    compiler: Callable[[Any, Loader[Any], Tuning, int], Any]
+    max_binding: int
+    default: Tuning
+    finish: Callable[[], None]
+    """Block until everything that was enqueued is done, and no longer."""
+
+
 class Trial:
     """A chain ready to run. Raises what compiling it raises: a driver may refuse a variant."""
 
-    def __init__(self, session: Session, chain: Chain, tuning: Tuning) -> None:
-        self._session = session
+    def __init__(self, bench: Bench, chain: Chain, tuning: Tuning) -> None:
+        self._bench = bench
         self._block = chain.block
-        self._loader = Loader(session, tuning.interleaved, session.gpu.facts.max_binding)
-        self._compiler = Compiler(session, self._loader, tuning, session.gpu.facts.max_binding)
+        self._loader: Loader[Any] = Loader(bench.session, tuning.interleaved, bench.max_binding)
+        self._compiler = bench.compiler(bench.session, self._loader, tuning, bench.max_binding)
         self._weights = {
             v.name: self._loader.load(v, MadeWeight(v.shape, v.encoding, 1))
             for v in chain.program.by_role(Role.WEIGHT)
             if v.encoding is not None
         }
         self._states = {
-            v.name: session.device_buffer(v.nbytes, "tuning").region() for v in chain.program.by_role(Role.STATE)
+            v.name: bench.session.device_buffer(v.nbytes, "tuning").region() for v in chain.program.by_role(Role.STATE)
         }
         self._recorded = self._compiler.compile(chain.program, self._states, self._weights)
         self.seconds()  # compiles what the driver left for the first run
@@ -52,12 +67,13 @@ class Trial:
     def seconds(self) -> float:
         """Of a link, in one run of the chain."""
         started = time.perf_counter()
-        self._session.timeline.wait(self._recorded.run({"step": self._block}).value)
+        self._recorded.run({"step": self._block})
+        self._bench.finish()
         return (time.perf_counter() - started) / _LINKS
 
     def close(self) -> None:
         for region in self._states.values():
-            self._session.free(region.buffer)
+            self._bench.session.free(region.buffer)
         for weight in self._weights.values():
             self._loader.free(weight)
         self._compiler.close()

@@ -6,29 +6,31 @@ from __future__ import annotations
 import hashlib
 import json
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pie_edge.backends.vulkan.device import Facts
-from pie_edge.backends.vulkan.shaders import FOLDER
-from pie_edge.backends.vulkan.tuning import Tuning
-from pie_edge.backends.vulkan.whole_file import write_whole
+from pie_edge.backends.shared.whole_file import write_whole
 
 
-def kernels_digest() -> str:
-    """Of all compiled shaders: their build writes it down."""
-    try:
-        return hashlib.sha256((FOLDER / "hashes.json").read_bytes()).hexdigest()
-    except OSError:
-        return ""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is found out holds for this, and for nothing else."""
+
+    backend: str
+    device: str
+    driver: str
+    """Changes with whatever compiles the kernels."""
+    kernels: str
+    """A digest of them."""
 
 
 class Record:
     """A small JSON document about a device with its driver and these kernels. Without a folder nothing is kept."""
 
-    def __init__(self, facts: Facts, folder: Path | None, kind: str, detail: str = "") -> None:
-        key = hashlib.sha256("\0".join((facts.name, facts.cache_key, kernels_digest(), detail)).encode()).hexdigest()
-        self._path = None if folder is None else folder / f"vulkan-{key[:16]}.{kind}"
+    def __init__(self, subject: Subject, folder: Path | None, kind: str, detail: str = "") -> None:
+        key = hashlib.sha256("\0".join((subject.device, subject.driver, subject.kernels, detail)).encode()).hexdigest()
+        self._path = None if folder is None else folder / f"{subject.backend}-{key[:16]}.{kind}"
 
     def read(self) -> dict[str, Any] | None:
         if self._path is not None:
@@ -52,16 +54,3 @@ class Record:
 def _digest(document: dict[str, Any]) -> str:
     """A number that was damaged makes no kernel of another shape."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-
-
-class Passed:
-    """That the self-test passed."""
-
-    def __init__(self, facts: Facts, tuning: Tuning, exact: bool, folder: Path | None) -> None:
-        self._record = Record(facts, folder, "passed", f"{tuning} {exact}")
-
-    def before(self) -> bool:
-        return (self._record.read() or {}).get("passed") is True
-
-    def remember(self) -> None:
-        self._record.write({"passed": True})

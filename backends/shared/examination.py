@@ -1,45 +1,35 @@
-"""Every kernel once, against stored answers: a driver that computes wrong is refused by name, not served.
-
-One Program passes through all kernels that a session uses. It runs when a device is opened for the first time with a driver
-and these kernels; that it passed is remembered beside the pipeline cache. ``python -m
-tests.support.vulkan_answers`` writes the answers, which come from the NumPy reference.
-"""
+"""The self-test of Vulkan and wgpu: every kernel once, when a device is opened for the first time with a driver and these
+kernels. That it passed is remembered (``remembered.py``). Both have the same answers."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pie_edge.backends.shared.selftest import F32, Examination, Recorder, as_outputs, first_fault, stored, wave
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops
 from pie_edge.program import trace_experts as mixture
-from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup, planes
+from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup
 from pie_edge.program.examine_recurrent import recurrent_ops, with_states
-from pie_edge.program.examined import fault
 from pie_edge.program.observe import observe
-from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.ops import Program, Value
 from pie_edge.program.step import LAYER_WORDS, Bucket, StepInputs, StepLayout
-from pie_edge.program.trace import Trace
 
-ANSWERS = Path(__file__).with_name("selftest.json")
+ANSWERS = Path(__file__).with_name("examination.json")
 TOLERANCE = 4e-3
 """Of the largest value compared: what halves may bring. What goes wrong in a driver goes wrong by more."""
 
 _WIDTH, _HEADS, _KV_HEADS, _PAGE, _VOCABULARY = 64, 4, 2, 8, 11
-_F32 = Dense(DType.F32)
 _FORMATS: tuple[Encoding, ...] = (
     Affine(4, 32, DType.F16, None),
     Affine(8, 32, DType.F16, 128),
     Dense(DType.F16),
     Dense(DType.BF16),
-    _F32,
+    F32,
 )
 _SCALES: tuple[Encoding, ...] = (
     *(Affine(4, 16, DType.F32, 8), Affine(8, 64, DType.F32, None)),
@@ -74,85 +64,9 @@ _TWO_TALKS = StepInputs(
 _STEP = with_states(_TWO_TALKS)
 
 
-def wave(count: int, seed: int, low: float = -1.0, high: float = 1.0) -> NDArray[np.float32]:
-    """Numbers that look like noise and are the same everywhere."""
-    steps = (np.arange(count, dtype=np.int64) * 7919 + seed * 104729) % 997
-    return (low + (high - low) * steps / 996).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class MadeWeight:
-    """A weight source whose planes are waves."""
-
-    shape: tuple[int, ...]
-    target: Encoding
-    seed: int
-    encoding: str = "made"
-
-    def raw(self, first: int, count: int) -> memoryview:
-        raise NotImplementedError("it is in no file")
-
-    def planes(self, first: int, count: int) -> Mapping[str, Any]:
-        rows, columns = self.shape if len(self.shape) == 2 else (1, self.shape[0])
-        return {
-            p.name: self._plane(p.name, p.dtype, p.shape)[first : first + count]
-            for p in planes(self.target, rows, columns)
-        }
-
-    def _plane(self, name: str, dtype: DType, shape: tuple[int, int]) -> NDArray[Any]:
-        count = shape[0] * shape[1]
-        if name == "codes":
-            return wave(count, self.seed, 0, (1 << getattr(self.target, "bits", 8)) - 1).astype(np.uint8).reshape(shape)
-        values = wave(count, self.seed + len(name)).reshape(shape)
-        if dtype is DType.BF16:
-            return (values.view(np.uint32) >> 16).astype(np.uint16)
-        # Scaled codes should be about as large as dense values.
-        scaled = values if isinstance(self.target, Dense) or name == "minima" else values / 16
-        return scaled.astype(np.float16 if dtype is DType.F16 else np.float32)
-
-
-@dataclass(frozen=True)
-class Examination:
-    """The Program, what it works on, and its step's block. What fused kernels leave out stays a temporary."""
-
-    program: Program
-    sources: Mapping[str, MadeWeight]
-    states: Mapping[str, NDArray[Any]]
-    block: bytes
-
-
-class _Recorder:
-    def __init__(self) -> None:
-        self.trace = Trace("self-test")
-        self.sources: dict[str, MadeWeight] = {}
-        self.states: dict[str, NDArray[Any]] = {}
-        self.shown: list[Value] = []
-
-    def weight(self, name: str, shape: tuple[int, ...], encoding: Encoding = _F32) -> Value:
-        self.sources[name] = MadeWeight(shape, encoding, seed=len(self.sources))
-        return self.trace.weight(name, shape, encoding)
-
-    def made_state(self, name: str, shape: tuple[int, ...]) -> Value:
-        return self.state(name, wave(math.prod(shape), len(self.states)).reshape(shape))
-
-    def state(self, name: str, values: NDArray[Any]) -> Value:
-        self.states[name] = values
-        dtypes = {np.dtype(np.uint32): DType.U32, np.dtype(np.float16): DType.F16}
-        return self.trace.state(name, dtypes.get(values.dtype, DType.F32), values.shape)
-
-    def show(self, value: Value) -> Value:
-        self.shown.append(value)
-        return value
-
-    def program(self) -> Program:
-        built = self.trace.build()
-        outputs = {v.name: replace(v, role=Role.OUTPUT) for v in self.shown}
-        return replace(built, values={**built.values, **outputs})
-
-
 def examination(halves: bool) -> Examination:
     """``halves``: keys and values are float16."""
-    rec, bucket = _Recorder(), _STEP.counts
+    rec, bucket = Recorder(), _STEP.counts
     t, layout = rec.trace, StepLayout(bucket)
     step = t.step(layout)
     tokens = rec.state("tokens", np.array([5], np.uint32))
@@ -169,6 +83,7 @@ def examination(halves: bool) -> Examination:
         residual = rec.show(ops.add(t, residual, rec.show(ops.glu(t, y, attended, act=act))))
     gated = [ops.linear(t, y, rec.weight(name, (_WIDTH, _WIDTH), _FORMATS[0])) for name in ("gate", "up")]
     rec.show(ops.glu(t, *gated, act="silu"))
+    rec.show(_between_norm_and_sum(rec, y))
     shifted = ops.layer_norm(t, residual, rec.weight("norm3", (_WIDTH,)), rec.weight("shift", (_WIDTH,)), eps=1e-5)
     rec.show(ops.scale(t, rec.show(ops.activation(t, rec.show(shifted), act="gelu_tanh")), factor=3.0))
     sampled = rec.show(ops.gather_rows(t, rec.show(ops.softcap(t, residual, cap=3.0)), step["sample_rows"]))
@@ -190,7 +105,15 @@ def examination(halves: bool) -> Examination:
     return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, layout.pack(_STEP).tobytes())
 
 
-def _mix(rec: _Recorder, logits: Value, y: Value, number: int, encoding: Encoding) -> None:
+def _between_norm_and_sum(rec: Recorder, y: Value) -> Value:
+    """A product that may do the norm before it and the sum after it: nothing between is shown."""
+    t = rec.trace
+    x = ops.scale(t, y, factor=0.5)
+    normed = ops.rms_norm(t, x, rec.weight("norm4", (_WIDTH,)), eps=1e-5)
+    return ops.add(t, ops.linear(t, normed, rec.weight("between", (_WIDTH, _WIDTH), _FORMATS[0])), x)
+
+
+def _mix(rec: Recorder, logits: Value, y: Value, number: int, encoding: Encoding) -> None:
     """Two of a few experts, of which a workgroup takes several rows, or of many. The logits are exact, so that nobody else
     is chosen."""
     t, count = rec.trace, logits.shape[1]
@@ -208,11 +131,10 @@ def _mix(rec: _Recorder, logits: Value, y: Value, number: int, encoding: Encodin
 def _observed(program: Program, bucket: Bucket) -> Program:
     """With the masses of each layer, so that one that is wrong names its kernel."""
     watched = observe(program, bucket)
-    shown = {v.name: replace(v, role=Role.OUTPUT) for v in watched.values.values() if v.shape == (1, bucket.masses)}
-    return replace(watched, values={**watched.values, **shown})
+    return as_outputs(watched, (v for v in watched.values.values() if v.shape == (1, bucket.masses)))
 
 
-def _attend(rec: _Recorder, y: Value, step: dict[str, Value], halves: bool) -> Value:
+def _attend(rec: Recorder, y: Value, step: dict[str, Value], halves: bool) -> Value:
     t, head = rec.trace, _WIDTH // _HEADS
     kinds = (_WIDTH, _KV_HEADS * head, _KV_HEADS * head)
     q, k, v = (ops.linear(t, y, rec.weight(f"qkv{i}", (rows, _WIDTH), _FORMATS[0])) for i, rows in enumerate(kinds))
@@ -229,7 +151,7 @@ def _attend(rec: _Recorder, y: Value, step: dict[str, Value], halves: bool) -> V
     return ops.attention(t, q, step, caches[0], **shape, window=_LAST - 20, sinks=rec.weight("sinks", (_HEADS,)))
 
 
-def _cache(rec: _Recorder, suffix: str, head: int, halves: bool) -> tuple[Value, Value, Value]:
+def _cache(rec: Recorder, suffix: str, head: int, halves: bool) -> tuple[Value, Value, Value]:
     vector, dtype = (8, np.float16) if halves else (4, np.float32)
     pages = (2 + _LONG, _KV_HEADS)
     count = pages[0] * _KV_HEADS * head * _PAGE
@@ -241,30 +163,18 @@ def _cache(rec: _Recorder, suffix: str, head: int, halves: bool) -> tuple[Value,
     )
 
 
-def digest(values: NDArray[np.float32]) -> list[float]:
-    """The first and the last few values of an output, which stand for it."""
-    flat = values.reshape(-1)
-    return [float(v) for v in (*flat[:6], *flat[-6:])]
-
-
 Run = Callable[[Examination], Mapping[str, memoryview]]
 """Runs an examination on the device and gives its outputs."""
 
 
-def check(device: str, driver: str, halves: bool, run: Run) -> None:
+def check(title: str, device: str, driver: str, halves: bool, run: Run) -> None:
     """Raises BackendUnavailable naming the first kernel whose result is wrong."""
     exam = examination(halves)
-    outputs = run(exam)
-    answers = json.loads(ANSWERS.read_text(encoding="utf-8"))[precision(halves)]
-    for op in exam.program.ops:
-        for name in op.outputs:
-            wrong = name in outputs and fault(
-                exam.program, op, digest(np.asarray(outputs[name])), answers[name], TOLERANCE
-            )
-            if wrong:
-                raise BackendUnavailable(
-                    f"{device} with driver {driver} computes Vulkan {wrong}; update it, or use another --backend"
-                )
+    wrong = first_fault(exam.program, run(exam), stored(ANSWERS)[precision(halves)], TOLERANCE)
+    if wrong:
+        raise BackendUnavailable(
+            f"{device} with driver {driver} computes {title} {wrong}; update it, or use another --backend"
+        )
 
 
 def precision(halves: bool) -> str:
