@@ -1,7 +1,11 @@
-"""A step on wgpu beside one on Vulkan, on the same device: ``python -m benchmarks.wgpu MODEL.gguf``.
+"""The wgpu backend beside ours for Vulkan and llama.cpp's, all on one device; and a step of ours alone.
 
-Processor time of all threads, which is what a software device costs, and Python's own to encode and submit: the medians of a few
-rounds in which the two take turns.
+    python -m benchmarks.wgpu [--clock cpu] [--parts speed,steps]
+
+``device_speed.py`` says where llama.cpp comes from, and what ``--clock cpu`` is for. Steps are told by the processor time of all
+threads, which is what a software device costs, and by Python's own to encode and submit.
+
+Exit status 1: a floor was missed.
 """
 
 from __future__ import annotations
@@ -9,12 +13,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import device_speed
+from benchmarks.device_speed import PEER, Floor, Setup
+from benchmarks.harness import table
+from pie_edge.backends.shared.open_device import Options
 from pie_edge.model.spec import Cache
 from pie_edge.program.expand import expand
 from pie_edge.program.ops import Role
@@ -22,14 +31,18 @@ from pie_edge.program.step import StepLayout
 from tests.backend.device import LoadedModel
 from tests.support.oracle_run import PAGE, whole_pass
 
-SIZES = (1, 64)
-"""Rows of a step: a decode, and a prompt."""
+OURS, VULKAN = "pie-edge, wgpu", "pie-edge, Vulkan"
+FLOORS = Floor("decode", VULKAN, 0.6), Floor("decode", PEER, 7), Floor("prefill", VULKAN, 0.6)
+SIZES = {1: "a decode", 64: "a prompt of 64"}
+"""Rows of a step."""
 REST = {1: 0.25, 64: 3.0}
 """Seconds in which a step is surely done: nobody looks at the device meanwhile."""
+PYTHON_SHARE = 1.2e-3
+"""Seconds that Python takes to encode and submit a decode."""
 
 
 @dataclass(frozen=True)
-class Side:
+class _Side:
     title: str
     device: Any
     run: Callable[[int], None]
@@ -38,17 +51,16 @@ class Side:
         await self.device.close()
 
 
-async def opened(title: str, path: Path) -> Side:
-    if title == "wgpu":
-        from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+async def _opened(title: str, path: Path) -> _Side:
+    if title == OURS:
+        from pie_edge.backends.wgpu.backend import Live, WgpuBackend
 
         device: Any = WgpuBackend(Options(), Live(Options()))
     else:
         from pie_edge.backends.vulkan.backend import Live as VulkanLive
-        from pie_edge.backends.vulkan.backend import Options as VulkanOptions
         from pie_edge.backends.vulkan.backend import VulkanBackend
 
-        device = VulkanBackend(VulkanOptions(), VulkanLive(VulkanOptions()))
+        device = VulkanBackend(Options(), VulkanLive(Options()))
     model, steps = await LoadedModel.from_file(device, path), {}
     for rows in SIZES:
         step = replace(whole_pass(list(range(rows))), sample_rows=[rows - 1], draw_keys=[0, 0])
@@ -63,10 +75,10 @@ async def opened(title: str, path: Path) -> Side:
         device.run(executable, {"step": block})
         device.poll(device.download([]))  # what was held back is sent
 
-    return Side(title, device, run)
+    return _Side(title, device, run)
 
 
-def measure(side: Side, rows: int) -> tuple[float, float]:
+def _measure(side: _Side, rows: int) -> tuple[float, float]:
     """Seconds of processor time of a step, and of this thread alone."""
     began, own = time.process_time(), time.thread_time()
     side.run(rows)
@@ -76,24 +88,50 @@ def measure(side: Side, rows: int) -> tuple[float, float]:
     return time.process_time() - began, own
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("--rounds", type=int, default=3)
-    given = parser.parse_args()
-    sides = [await opened(title, given.model) for title in ("wgpu", "Vulkan")]
+async def _steps(path: Path, rounds: int) -> dict[int, list[list[tuple[float, float]]]]:
+    """By rows of a step: rounds of both sides' seconds."""
+    sides, found = [await _opened(title, path) for title in (OURS, VULKAN)], {}
     for rows in SIZES:
         for side in sides:
-            measure(side, rows)
-        found = [[measure(side, rows) for side in sides] for _ in range(given.rounds)]
-        for number, side in enumerate(sides):
-            whole, own = (1e3 * statistics.median(times) for times in zip(*(r[number] for r in found), strict=True))
-            print(f"{rows} rows, {side.title}: {whole:.1f} ms of processor time, {own:.2f} of them Python's to send it")
-        ratio = statistics.median(r[1][0] / r[0][0] for r in found)
-        print(f"{rows} rows: wgpu is {ratio:.2f} times as fast")
+            _measure(side, rows)
+        found[rows] = [[_measure(side, rows) for side in sides] for _ in range(rounds)]
     for side in sides:
         await side.close()
+    return found
+
+
+def tell_speed(setup: Setup) -> bool:
+    commands = {OURS: setup.ours("wgpu"), VULKAN: setup.ours("vulkan"), PEER: setup.peer("vulkan", setup.clock)}
+    figures = device_speed.speed(setup, commands)
+    return device_speed.tell(figures, setup, tuple(commands), device_speed.checks(figures, OURS, FLOORS))
+
+
+def tell_steps(setup: Setup) -> bool:
+    rows, fine = [], True
+    for size, rounds in asyncio.run(_steps(setup.model, setup.rounds)).items():
+        (ours, python), (other, _) = (
+            [1e3 * statistics.median(of) for of in zip(*side, strict=True)] for side in zip(*rounds, strict=True)
+        )
+        ratio = statistics.median(there[0] / here[0] for here, there in rounds)
+        rows.append([SIZES[size], f"{ours:.1f}", f"{other:.1f}", f"{ratio:.2f}", f"{python:.2f}"])
+        fine = fine and (size > 1 or python <= 1e3 * PYTHON_SHARE)
+    print()
+    print(table(("step, ms of processor time", OURS, VULKAN, "so many times as fast", "Python's, to send it"), rows))
+    return fine
+
+
+TELLERS = {"speed": tell_speed, "steps": tell_steps}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.wgpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    setup, parts = device_speed.arguments(parser, argv, TELLERS)
+    held = [TELLERS[part](setup) for part in parts]
+    setup.patience.tell()
+    return 0 if all(held) else 1
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    sys.exit(main())

@@ -4,72 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from pie_edge.backend import Finding
+from pie_edge.backends.shared import vulkan_loader
 from pie_edge.backends.shared.host import unique
+from pie_edge.backends.shared.vulkan_loader import API_VERSION_1_2, DeviceProperties, NoDriverError
 
-LIBRARIES = {
-    "linux": ("libvulkan.so.1",),
-    "win32": ("vulkan-1.dll",),
-    "darwin": ("libvulkan.1.dylib", "libMoltenVK.dylib"),
-}
 NO_LOADER = "install the Vulkan loader and your GPU's driver (Debian: apt install libvulkan1 mesa-vulkan-drivers)"
 DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 """With one of these the loader looks at the drivers named there, and at no others."""
 VECTOR_WIDTH = "LP_NATIVE_VECTOR_WIDTH"
 """Bits of llvmpipe's vectors, 32 for each invocation of a subgroup; without it they are as wide as the processor's."""
 PACKAGE_REMEDY = "pip install 'pie-edge[vulkan]'"
-API_VERSION_1_1 = 1 << 22 | 1 << 12
-API_VERSION_1_2 = 1 << 22 | 2 << 12
-APPLICATION_INFO, INSTANCE_CREATE_INFO = 0, 1
-PORTABILITY_BIT = 1
 DEVICE_TYPE_CPU = 4
 LEAST_SUBGROUP = 4
 """Invocations that a subgroup has to have: Mesa's software device falls down with two."""
 _SUBGROUP_PROPERTIES, _PROPERTIES_2 = 1000094000, 1000059001
-
-
-class _ApplicationInfo(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("application", ctypes.c_char_p),
-        ("application_version", ctypes.c_uint32),
-        ("engine", ctypes.c_char_p),
-        ("engine_version", ctypes.c_uint32),
-        ("api_version", ctypes.c_uint32),
-    )
-
-
-class _InstanceCreateInfo(ctypes.Structure):
-    _fields_ = (
-        ("type", ctypes.c_int),
-        ("next", ctypes.c_void_p),
-        ("flags", ctypes.c_uint32),
-        ("application", ctypes.POINTER(_ApplicationInfo)),
-        ("layer_count", ctypes.c_uint32),
-        ("layers", ctypes.c_void_p),
-        ("extension_count", ctypes.c_uint32),
-        ("extensions", ctypes.POINTER(ctypes.c_char_p)),
-    )
-
-
-class _DeviceProperties(ctypes.Structure):
-    """The head of VkPhysicalDeviceProperties; ``rest`` is room for what the driver writes after it (548 bytes)."""
-
-    _fields_ = (
-        ("api_version", ctypes.c_uint32),
-        ("driver_version", ctypes.c_uint32),
-        ("vendor", ctypes.c_uint32),
-        ("device", ctypes.c_uint32),
-        ("type", ctypes.c_int),
-        ("name", ctypes.c_char * 256),
-        ("rest", ctypes.c_uint64 * 128),
-    )
 
 
 class _SubgroupProperties(ctypes.Structure):
@@ -84,20 +37,18 @@ class _SubgroupProperties(ctypes.Structure):
 
 
 class _DeviceProperties2(ctypes.Structure):
-    _fields_ = (("type", ctypes.c_int), ("next", ctypes.c_void_p), ("properties", _DeviceProperties))
+    _fields_ = (("type", ctypes.c_int), ("next", ctypes.c_void_p), ("properties", DeviceProperties))
 
 
 def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
-    vulkan = _loader(open_library)
+    vulkan = vulkan_loader.loader(open_library)
     if vulkan is None:
         return Finding((), "no Vulkan loader", NO_LOADER)
-    instance = ctypes.c_void_p()
-    if status := vulkan.vkCreateInstance(ctypes.byref(_instance_info()), None, ctypes.byref(instance)):
-        return Finding((), f"the Vulkan loader finds no driver (vkCreateInstance returned {status})", no_driver())
     try:
-        devices = _devices(vulkan, instance)
-    finally:
-        vulkan.vkDestroyInstance(instance, None)
+        with vulkan_loader.devices(vulkan) as found:
+            devices = _devices(vulkan, found)
+    except NoDriverError as error:
+        return Finding((), f"the Vulkan loader finds no driver ({error})", no_driver())
     return _finding(devices, installed=find_spec("vulkan") is not None)
 
 
@@ -130,25 +81,6 @@ def no_use(software: bool, environment: Mapping[str, str] = os.environ) -> str:
     return "update the GPU's driver"
 
 
-def _loader(open_library: Callable[[str], Any]) -> Any:
-    for name in LIBRARIES.get(sys.platform, LIBRARIES["linux"]):
-        try:
-            return open_library(name)
-        except OSError:
-            continue
-    return None
-
-
-def _instance_info() -> _InstanceCreateInfo:
-    application = _ApplicationInfo(APPLICATION_INFO, None, b"pie-edge", 1, None, 0, API_VERSION_1_1)
-    info = _InstanceCreateInfo(INSTANCE_CREATE_INFO, None, 0, ctypes.pointer(application), 0, None, 0, None)
-    if sys.platform == "darwin":
-        # The loader hides MoltenVK from whoever doesn't say that a portability driver will do.
-        info.flags, info.extension_count = PORTABILITY_BIT, 1
-        info.extensions = (ctypes.c_char_p * 1)(b"VK_KHR_portability_enumeration")
-    return info
-
-
 class _Device(NamedTuple):
     name: str
     """Unique: the second of two equal cards is ``NAME (2)``."""
@@ -169,25 +101,17 @@ def narrow_subgroups(size: int) -> str:
     return f"has subgroups of {size}, {LEAST_SUBGROUP} are needed" if size < LEAST_SUBGROUP else ""
 
 
-def _devices(vulkan: Any, instance: ctypes.c_void_p) -> list[_Device]:
-    count = ctypes.c_uint32()
-    vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None)
-    handles = (ctypes.c_void_p * count.value)()
-    vulkan.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles)
-    found = []
-    for handle in handles[: count.value]:
-        properties = _DeviceProperties()
-        vulkan.vkGetPhysicalDeviceProperties(ctypes.c_void_p(handle), ctypes.byref(properties))
-        subgroup = _subgroup(vulkan, handle) if properties.api_version >= API_VERSION_1_2 else LEAST_SUBGROUP
-        found.append((properties, subgroup))
-    names = unique(properties.name.decode("utf-8", "replace") for properties, _ in found)
+def _devices(vulkan: Any, found: list[tuple[int | None, DeviceProperties]]) -> list[_Device]:
+    names = unique(properties.name.decode("utf-8", "replace") for _, properties in found)
     return [
-        _Device(name, properties.api_version, properties.type == DEVICE_TYPE_CPU, subgroup)
-        for name, (properties, subgroup) in zip(names, found, strict=True)
+        _Device(name, properties.api_version, properties.type == DEVICE_TYPE_CPU, _subgroup(vulkan, handle, properties))
+        for name, (handle, properties) in zip(names, found, strict=True)
     ]
 
 
-def _subgroup(vulkan: Any, handle: int | None) -> int:
+def _subgroup(vulkan: Any, handle: int | None, plain: DeviceProperties) -> int:
+    if plain.api_version < API_VERSION_1_2:
+        return LEAST_SUBGROUP
     subgroup = _SubgroupProperties(_SUBGROUP_PROPERTIES)
     properties = _DeviceProperties2(_PROPERTIES_2, ctypes.addressof(subgroup))
     vulkan.vkGetPhysicalDeviceProperties2(ctypes.c_void_p(handle), ctypes.byref(properties))

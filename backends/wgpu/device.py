@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pie_edge.backends.shared.host import physical_memory, unique
+from pie_edge.backends.shared.vulkan_loader import card_memory
 from pie_edge.backends.wgpu.api import Handle, adapters, translated
 from pie_edge.errors import BackendUnavailable
 
@@ -26,7 +27,7 @@ _DEFAULTS = {
     "max-bind-groups": 4,
 }
 _UNKNOWN_MEMORY = 4 << 30
-"""WebGPU doesn't tell a card's memory. `memory` in the configuration says better."""
+"""Of a card that Vulkan doesn't know, for WebGPU doesn't tell. `memory` in the configuration says better."""
 _DEFAULT_BUFFER, _DEFAULT_BINDING = 256 << 20, 128 << 20
 
 
@@ -106,7 +107,8 @@ def _facts(adapter: Handle) -> Facts:
     info: dict[str, Any] = dict(adapter.info)
     limits: dict[str, int] = dict(adapter.limits)
     kind, api = str(info["adapter_type"]), str(info["backend_type"])
-    memory = physical_memory() if kind in ("CPU", "IntegratedGPU") else _UNKNOWN_MEMORY
+    shared = kind in ("CPU", "IntegratedGPU")
+    memory = physical_memory() if shared else card_memory(int(info["vendor_id"]), int(info["device_id"]))
     return Facts(
         name=f"{info['device'] or info['description'] or 'unnamed'}, {api}",
         api=api,

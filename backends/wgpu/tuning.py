@@ -7,7 +7,7 @@ from pie_edge.backends.wgpu.device import Facts
 
 _WIDTH = 8
 """Lanes of a software device: WebGPU doesn't tell, and processors of today have eight."""
-_SOFTWARE = ((1, LinearVariant(1, 16)), *((tokens, LinearVariant(1, 12)) for tokens in (2, 4, 8)))
+_SOFTWARE = tuple((tokens, LinearVariant(1, groups)) for tokens, groups in ((1, 16), (2, 12), (4, 16), (8, 16)))
 
 
 def default_tuning(facts: Facts) -> Tuning:

@@ -14,9 +14,8 @@ from pie_edge.backend import Finding
 from pie_edge.backend_choice import BACKENDS, Choice, PassedOver, choose
 from pie_edge.backends.cuda.probe import probe as probe_cuda
 from pie_edge.backends.metal.probe import probe as probe_metal
+from pie_edge.backends.shared.vulkan_loader import API_VERSION_1_1, API_VERSION_1_2, card_memory
 from pie_edge.backends.vulkan.probe import (
-    API_VERSION_1_1,
-    API_VERSION_1_2,
     _Device,
     _finding,
     no_driver,
@@ -225,6 +224,40 @@ def test_the_vulkan_probe_names_the_devices_of_the_real_loader() -> None:
     found = probe_vulkan()
     assert found.devices or found.remedy
     assert found.software == all("llvmpipe" in name.lower() for name in found.devices) or not found.devices
+
+
+class PlayedVulkan:
+    """A loader with an integrated device and a card, as much of it as is called."""
+
+    def __init__(self, status: int = 0) -> None:
+        self.status = status
+
+    def vkCreateInstance(self, *_: Any) -> int:  # noqa: N802
+        return self.status
+
+    def vkDestroyInstance(self, *_: Any) -> None: ...  # noqa: N802
+
+    def vkEnumeratePhysicalDevices(self, _: Any, count: Any, handles: Any) -> int:  # noqa: N802
+        count._obj.value = 2
+        if handles is not None:
+            handles[0], handles[1] = 1, 2
+        return 0
+
+    def vkGetPhysicalDeviceProperties(self, handle: ctypes.c_void_p, out: Any) -> None:  # noqa: N802
+        out._obj.vendor, out._obj.device = (0x8086, 0x46A6) if handle.value == 1 else (0x10DE, 0x2684)
+
+    def vkGetPhysicalDeviceMemoryProperties(self, handle: ctypes.c_void_p, out: Any) -> None:  # noqa: N802
+        heaps = [(64 << 30, 0), (24 << 30, 1), (246 << 20, 1)] if handle.value == 2 else [(32 << 30, 1)]
+        out._obj.heap_count = len(heaps)
+        for heap, (nbytes, flags) in zip(out._obj.heaps, heaps, strict=False):
+            heap.nbytes, heap.flags = nbytes, flags
+
+
+def test_the_memory_of_a_card_is_the_largest_heap_that_vulkan_says_is_its_own() -> None:
+    assert card_memory(0x10DE, 0x2684, lambda _: PlayedVulkan()) == 24 << 30
+    assert card_memory(0x1002, 0x744C, lambda _: PlayedVulkan()) is None
+    assert card_memory(0x10DE, 0x2684, lambda _: PlayedVulkan(status=-9)) is None
+    assert card_memory(0x10DE, 0x2684, refuse) is None
 
 
 @pytest.mark.parametrize("name", BACKENDS)
