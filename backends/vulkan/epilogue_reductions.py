@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
 
+from pie_edge.backends.shared.epilogue_reductions import COLUMNS, FEW, comparison, keeps_loss, never
 from pie_edge.backends.vulkan.epilogue_expressions import Expressions
 from pie_edge.backends.vulkan.epilogue_instructions import INSTRUCTIONS
 from pie_edge.backends.vulkan.spirv import Op, Storage
 from pie_edge.program.node_types import Element
 from pie_edge.sampling.dialects.kernel import Combine, Reduction
-from pie_edge.sampling.dialects.scalar import F32, I32, U32
 
-FEW = 32
-"""Lanes whose partial values come together at once."""
-COLUMNS = 16
-"""Those of more come together in two steps: each of this many lanes takes a column, then all take what those have."""
 SHARED_WORDS = 4096
 """Of shared memory: every Vulkan device has 16 KiB."""
-
-_NEVER: Mapping[tuple[str, Element], float] = {
-    ("max", F32): -inf,
-    ("max", I32): -(2**31),
-    ("max", U32): 0,
-    ("min", F32): inf,
-    ("min", I32): 2**31 - 1,
-    ("min", U32): 2**32 - 1,
-}
-"""What any element beats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +44,7 @@ class Reducer:
         value = self._variable(kind, self._never(reduction))
         if reduction.combine.of_index:
             return Partial(reduction, value, index=self._variable(a.u32, a.constant_u32(0)))
-        if reduction.combine is Combine.SUM and reduction.element is F32:
+        if keeps_loss(reduction):
             return Partial(reduction, value, loss=self._variable(a.f32, a.constant_f32(0.0)))
         return Partial(reduction, value)
 
@@ -91,12 +76,10 @@ class Reducer:
         return found
 
     def _never(self, reduction: Reduction) -> int:
-        combine = reduction.combine.value.removeprefix("arg")
-        return self._e.constant(reduction.element, _NEVER.get((combine, reduction.element), 0))
+        return self._e.constant(reduction.element, never(reduction))
 
     def _better(self, partial: Partial) -> Op:
-        larger = partial.reduction.combine in (Combine.MAX, Combine.ARGMAX)
-        return INSTRUCTIONS["gt" if larger else "lt", partial.element]
+        return INSTRUCTIONS[comparison(partial.reduction), partial.element]
 
     def _sum(self, kept: int, loss: int, old: int, value: int) -> None:
         """A sum, and what it rounds away (Knuth's TwoSum): a lane may sum thousands of numbers."""

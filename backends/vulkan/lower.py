@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.rope import frequencies
-from pie_edge.backends.shared.weights import Matrix, Vector
+from pie_edge.backends.shared.weights import Matrix
 from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
@@ -66,8 +66,7 @@ def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
 def _norm(
     c: Lowering, op: Op, groups: int, weight: str, x: tuple[Binding, ...], rest: tuple[Binding, ...], prefix: str
 ) -> Launch:
-    vector = c.weights[weight]
-    assert isinstance(vector, Vector)
+    vector = c.vector(weight)
     width = len(vector.values)
     kernel = Kernel(
         shader(f"{prefix}rms_norm{c.subgroups}"), (c.tuning.reduction, width, op.number("eps"), op.number("offset"))
@@ -77,8 +76,7 @@ def _norm(
 
 def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
-    vectors = [c.weights[name] for name in (weight, *(bias or (weight,)))]
-    regions = [vector.region for vector in vectors if isinstance(vector, Vector)]
+    regions = [c.vector(name).region for name in (weight, *(bias or (weight,)))]
     constants = (c.tuning.reduction, c.width(x), op.number("eps"), bool(bias))
     bindings = (c.read(x), *map(Binding, regions), c.write(op.outputs[0]))
     return [Launch(Kernel(shader(f"layer_norm{c.subgroups}"), constants), bindings, (1, c.rows_of(x), 1))]
@@ -121,9 +119,7 @@ def _neox(op: Op) -> bool:
 
 
 def _frequencies(c: Lowering, op: Op, factors: Sequence[str]) -> Binding:
-    given = [c.weights[name] for name in factors]
-    assert all(isinstance(weight, Vector) for weight in given)
-    divisors = [float(f) for f in given[0].values] if given and isinstance(given[0], Vector) else None
+    divisors = [float(f) for f in c.vector(factors[0]).values] if factors else None
     table = frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors)
     return Binding(c.constant(table))
 

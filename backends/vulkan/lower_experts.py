@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pie_edge.backends.shared.grid import Count, Extent
-from pie_edge.backends.shared.weights import Matrix, Part, Vector
+from pie_edge.backends.shared.weights import Matrix, Part
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.shaders import shader
@@ -57,8 +57,7 @@ def _launch(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     constants = (*layout, bool(bias), packing.group, packing.scales, *packing.table)
     as_texels = c.as_texels(part.region, c.place[x])
     codes, scales, floats = (Texels.FOURS, Texels.WORDS, Texels.FLOATS) if as_texels else (None, None, None)
-    vector = c.weights[bias[0]] if bias else None
-    assert vector is None or isinstance(vector, Vector)
+    vector = c.vector(bias[0]) if bias else None
     # Alone a row needs no order, and there is none.
     sorted_by = (order, starts) if together > 1 else (experts, experts)
     bindings = (

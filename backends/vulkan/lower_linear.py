@@ -8,7 +8,7 @@ from dataclasses import replace
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.region import span
 from pie_edge.backends.shared.tuning import LinearVariant
-from pie_edge.backends.shared.weights import Matrix, Packing, Part, Vector, Weight
+from pie_edge.backends.shared.weights import Matrix, Packing, Part, Weight
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
@@ -25,14 +25,14 @@ def linear(c: Lowering, op: Op) -> list[Launch]:
     matrix = _matrix(c.weights[name])
     launches = []
     for part in matrix.parts:
-        launches += _windows(c, x, (matrix, part), op.outputs[0], [_vector(c.weights[name]) for name in bias])
+        launches += _windows(c, x, (matrix, part), op.outputs[0], [c.vector(name).region for name in bias])
     return launches
 
 
 def linear_group(c: Lowering, op: Op) -> list[Launch]:
     x, *names = op.inputs
     matrices = [_matrix(c.weights[name]) for name in names[: len(op.outputs)]]
-    biases = [_vector(c.weights[name]) for name in names[len(op.outputs) :]]
+    biases = [c.vector(name).region for name in names[len(op.outputs) :]]
     uses = [(matrix, matrix.parts[0]) for matrix in matrices]
     outputs = [c.write(name) for name in op.outputs]
     return [_launch(c, x, uses, outputs, act=0, biases=biases)]
@@ -48,11 +48,6 @@ def gated_linear(c: Lowering, op: Op) -> list[Launch]:
 def _matrix(weight: Weight) -> Matrix:
     assert isinstance(weight, Matrix)
     return weight
-
-
-def _vector(weight: Weight) -> Region:
-    assert isinstance(weight, Vector)
-    return weight.region
 
 
 def _windows(c: Lowering, x: str, use: Use, output: str, bias: Sequence[Region]) -> list[Launch]:

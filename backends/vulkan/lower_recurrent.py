@@ -6,7 +6,7 @@ import numpy as np
 
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.shared.weights import Matrix, Vector
+from pie_edge.backends.shared.weights import Matrix
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
@@ -27,8 +27,7 @@ def short_conv(c: Lowering, op: Op) -> list[Launch]:
     packing, length = matrix.packing, c.program.values[tail].shape[1]
     constants = (c.tuning.elementwise, columns, packing.columns, length, packing.interleaved, act, bool(bias))
     step, fields = _step(c)
-    added = c.weights[bias[0]] if bias else None
-    extra = added.region if isinstance(added, Vector) else step
+    extra = c.vector(bias[0]).region if bias else step
     bindings = (c.read(x), Binding(matrix.parts[0].region), c.read(tail), Binding(extra), Binding(step))
     kernel = Kernel(shader(f"short_conv_{packing.format}"), constants)
     return [Launch(kernel, (*bindings, c.write(op.outputs[0])), c.over(columns, x), fields)]
@@ -66,8 +65,7 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
 
 def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
     """Each head's rate, which is never above zero, and then what is added before it applies."""
-    vectors = [c.weights[name] for name in (decay, dt_bias)]
-    rate, shift = (vector.values for vector in vectors if isinstance(vector, Vector))
+    rate, shift = (c.vector(name).values for name in (decay, dt_bias))
     rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
     return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 

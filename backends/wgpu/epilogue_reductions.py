@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 
+from pie_edge.backends.shared.epilogue_reductions import COLUMNS, FEW, comparison, keeps_loss, never
 from pie_edge.backends.wgpu.epilogue_text import FORMS, TYPES, as_word, constant, from_word
 from pie_edge.program.node_types import Element
 from pie_edge.sampling.dialects.kernel import Combine, Reduction
-from pie_edge.sampling.dialects.scalar import F32, I32, U32
 
-FEW = 32
-"""Lanes whose partial values come together at once."""
-COLUMNS = 16
-"""Those of more come together in two steps: each of this many lanes takes a column, then all take what those have."""
 SHARED_WORDS = 3072
 """Of the 16 KiB of workgroup memory that WebGPU promises."""
-
-_NEVER: Mapping[tuple[str, Element], float] = {
-    ("max", F32): -inf,
-    ("max", I32): -(2**31),
-    ("max", U32): 0,
-    ("min", F32): inf,
-    ("min", I32): 2**31 - 1,
-    ("min", U32): 2**32 - 1,
-}
-"""What any element beats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +30,10 @@ class Partial:
 
     @property
     def never(self) -> str:
-        combine = self.reduction.combine.value.removeprefix("arg")
-        return constant(self.element, _NEVER.get((combine, self.element), 0))
+        return constant(self.element, never(self.reduction))
 
     def better(self, value: str, old: str) -> str:
-        larger = self.reduction.combine in (Combine.MAX, Combine.ARGMAX)
-        return FORMS["gt" if larger else "lt", self.element].format(value, old)
+        return FORMS[comparison(self.reduction), self.element].format(value, old)
 
 
 class Reducer:
@@ -68,8 +51,7 @@ class Reducer:
 
     def begin(self, reduction: Reduction) -> Partial:
         number = reduction.number
-        indexed = reduction.combine.of_index
-        summed = reduction.combine is Combine.SUM and reduction.element is F32
+        indexed, summed = reduction.combine.of_index, keeps_loss(reduction)
         partial = Partial(reduction, f"r{number}", f"i{number}" if indexed else "", f"l{number}" if summed else "")
         self._line(f"var {partial.value}: {TYPES[reduction.element]} = {partial.never};")
         if indexed:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.rope import frequencies
-from pie_edge.backends.shared.weights import Matrix, Vector
+from pie_edge.backends.shared.weights import Matrix
 from pie_edge.backends.wgpu import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
@@ -47,7 +47,7 @@ def _embed(c: Lowering, op: Op) -> list[Launch]:
 
 def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight = op.inputs
-    bindings = {"x": c.place[x], "weight": _vector(c, weight).region, "y": c.place[op.outputs[0]]}
+    bindings = {"x": c.place[x], "weight": c.vector(weight).region, "y": c.place[op.outputs[0]]}
     return [_norm(c, op, weight, bindings, op.integer("groups"), add=False)]
 
 
@@ -55,32 +55,26 @@ def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, residual, weight = op.inputs
     total, y = op.outputs
     places = {"x": c.place[x], "residual": c.place[residual], "total": c.place[total], "y": c.place[y]}
-    return [_norm(c, op, weight, places | {"weight": _vector(c, weight).region}, 1, add=True)]
+    return [_norm(c, op, weight, places | {"weight": c.vector(weight).region}, 1, add=True)]
 
 
 def _norm(c: Lowering, op: Op, weight: str, bindings: Mapping[str, Region], groups: int, add: bool) -> Launch:
-    numbers = {"WIDTH": len(_vector(c, weight).values), "EPS": op.number("eps"), "OFFSET": op.number("offset")}
+    numbers = {"WIDTH": len(c.vector(weight).values), "EPS": op.number("eps"), "OFFSET": op.number("offset")}
     kernel = shader("rms_norm", **_reducing(c), **numbers, ADD=add)
     return launch(kernel, bindings, (groups, c.rows_of(op.inputs[0]), 1))
 
 
 def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
-    bindings = {"x": c.place[x], "weight": _vector(c, weight).region, "y": c.place[op.outputs[0]]}
+    bindings = {"x": c.place[x], "weight": c.vector(weight).region, "y": c.place[op.outputs[0]]}
     if bias:
-        bindings["bias"] = _vector(c, bias[0]).region
+        bindings["bias"] = c.vector(bias[0]).region
     kernel = shader("layer_norm", **_reducing(c), WIDTH=c.width(x), EPS=op.number("eps"), BIAS=bool(bias))
     return [launch(kernel, bindings, (1, c.rows_of(x), 1))]
 
 
 def _reducing(c: Lowering) -> dict[str, Any]:
     return {"LOCAL": c.tuning.reduction, "SUBGROUPS": c.tuning.subgroups}
-
-
-def _vector(c: Lowering, name: str) -> Vector:
-    vector = c.weights[name]
-    assert isinstance(vector, Vector)
-    return vector
 
 
 def _rope(c: Lowering, op: Op) -> list[Launch]:
@@ -144,7 +138,7 @@ def _turning(op: Op) -> dict[str, Any]:
 
 
 def _frequencies(c: Lowering, op: Op, factors: Sequence[str]) -> Region:
-    divisors = [float(f) for f in _vector(c, factors[0]).values] if factors else None
+    divisors = [float(f) for f in c.vector(factors[0]).values] if factors else None
     table = frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors)
     return c.constant(table.ljust(-(-len(table) // 16) * 16, b"\0"))
 

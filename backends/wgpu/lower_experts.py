@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pie_edge.backends.shared.grid import Count, Extent
-from pie_edge.backends.shared.weights import Matrix, Part, Vector
+from pie_edge.backends.shared.weights import Matrix, Part
 from pie_edge.backends.wgpu.lower_linear import packed
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.plan import Launch, launch
@@ -27,7 +27,7 @@ def route(c: Lowering, op: Op) -> list[Launch]:
 
 def sort_by_expert(c: Lowering, op: Op) -> list[Launch]:
     (experts,) = op.inputs
-    count, counter = op.integer("experts"), c.counter(experts)
+    count, counter = op.integer("experts"), c.counter_word(experts)
     inner = all(c.program.values[name].role is Role.TEMP for name in op.outputs)
     if inner and _together(c, experts, count) == 1:
         return []  # nobody asks for it
@@ -90,8 +90,7 @@ def _product(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     if packing.quantised:
         bindings["scales"] = part.region
     if bias:
-        vector = c.weights[bias[0]]
-        assert isinstance(vector, Vector)
+        vector = c.vector(bias[0])
         bindings["bias"] = vector.region
     if together > 1:
         bindings |= {"order": c.place[order], "starts": c.place[starts]}

@@ -10,7 +10,7 @@ from typing import Any
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.region import Region as AnyRegion
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.shared.weights import HALF_SCALES, Matrix, Packing, Part, Vector, Weight
+from pie_edge.backends.shared.weights import HALF_SCALES, Matrix, Packing, Part, Weight
 from pie_edge.backends.wgpu.absorb import Product
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
@@ -55,12 +55,6 @@ def packed(c: Lowering, packing: Packing) -> dict[str, Any]:
         "SCALE_WORDS": packing.scale_words,
         "ROW_WORDS": packing.row_words,
     }
-
-
-def _vector(c: Lowering, name: str) -> Region:
-    vector = c.weights[name]
-    assert isinstance(vector, Vector)
-    return vector.region
 
 
 def _matrix(weight: Weight) -> Matrix:
@@ -113,7 +107,7 @@ def _part(region: Region, tokens: tuple[int, int], row: int) -> Region:
 def _launch(c: Lowering, given: Product, uses: Sequence[Use], tokens: tuple[int, int], uniform: int) -> Launch:
     """With ``uniform`` so many vectors of x are bound as a uniform buffer."""
     (first, count), packing = tokens, uses[0][0].packing
-    per, counter = c.tokens_of(given.x), c.counter(given.x)
+    per, counter = c.tokens_of(given.x), c.counter_word(given.x)
     variant = c.tuning.linear_variant(per)
     row_groups = max(variant.groups // (2 if given.act else 1) // (2 if packing.vectors > 1 else 1), 1)
     beside = uniform and given.residual and c.place[given.residual].buffer is c.place[given.x].buffer
@@ -167,9 +161,9 @@ def _operands(
     if uses[0][0].packing.quantised:
         found["scales"] = codes
     if given.norm:
-        found["norm"] = _vector(c, given.norm)
+        found["norm"] = c.vector(given.norm).region
     if given.biases:
-        found["bias"] = span([_vector(c, name) for name in given.biases])
+        found["bias"] = span([c.vector(name).region for name in given.biases])
     wide = 4 * c.width(given.outputs[0])
     if given.residual:
         found["residual"] = _part(c.place[given.residual], tokens, wide)
@@ -181,7 +175,7 @@ def _operands(
 def _told(c: Lowering, given: Product, uses: Sequence[Use], rows: int) -> tuple[Mapping[str, int | float], int]:
     """Parameters of each matrix, and the workgroups of all, each of so many rows."""
     whole, groups, found = span([part.region for _, part in uses]), 0, dict[str, int | float]()
-    biases = [_vector(c, name) for name in given.biases]
+    biases = [c.vector(name).region for name in given.biases]
     for n in range(_MATRICES):
         values: tuple[int | float, ...] = (0, 0, 0, groups, 0.0, 0)
         if n < len(uses):

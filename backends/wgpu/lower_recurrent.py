@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pie_edge.backends.shared.grid import Count
-from pie_edge.backends.shared.weights import Matrix, Vector
+from pie_edge.backends.shared.weights import Matrix
 from pie_edge.backends.wgpu.lower_linear import packed
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
@@ -31,8 +31,7 @@ def short_conv(c: Lowering, op: Op) -> list[Launch]:
     bindings = {"x": c.place[x], "codes": matrix.parts[0].region, "tail": c.place[tail], "step": c.step}
     bindings["y"] = c.place[op.outputs[0]]
     if bias:
-        vector = c.weights[bias[0]]
-        assert isinstance(vector, Vector)
+        vector = c.vector(bias[0])
         bindings["bias"] = vector.region
     kernel = shader("short_conv", **constants, ACT="" if act == "none" else act)
     return [launch(kernel, bindings, c.over(columns, c.rows_of(x)), **_step(c))]
@@ -90,8 +89,7 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
 
 def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
     """Each head's rate, which is never above zero, and then what is added before it applies."""
-    vectors = [c.weights[name] for name in (decay, dt_bias)]
-    rate, shift = (vector.values for vector in vectors if isinstance(vector, Vector))
+    rate, shift = (c.vector(name).values for name in (decay, dt_bias))
     rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
     return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 

@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pie_edge.backends.shared.grid import Count, Extent, Grid
-from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
-from pie_edge.backends.shared.tuning import Tuning
-from pie_edge.backends.shared.weights import Weight
-from pie_edge.backends.wgpu.memory import Region
+from pie_edge.backends.shared.grid import Extent, Grid
+from pie_edge.backends.shared.lowering import BaseLowering
+from pie_edge.backends.wgpu.memory import Buffer, Region
 from pie_edge.backends.wgpu.plan import MOST_GROUPS
-from pie_edge.program.ops import Program
 
 
 @dataclass(frozen=True)
-class Lowering:
-    """One Program's lowering. ``place`` has states, temporaries and outputs; inputs lie in ``step``, weights by themselves."""
+class Lowering(BaseLowering[Buffer]):
+    """Inputs are not in ``place``: they lie in ``step``."""
 
-    program: Program
-    place: Mapping[str, Region]
     step: Region
     words: Mapping[str, int]
     """The word of ``step`` that each input begins with."""
-    weights: Mapping[str, Weight]
-    scratch: Region | None
-    """For what an op's launches leave each other."""
-    tuning: Tuning
     max_binding: int
-    shape: StepShape
-    constant: Callable[[bytes], Region]
-    """A region that holds these bytes."""
-
-    def shaped(self, shape: StepShape) -> Lowering:
-        return replace(self, shape=shape)
-
-    @cached_property
-    def _counted(self) -> dict[str, str]:
-        return counted_rows(self.program)
-
-    def rows_of(self, name: str) -> Extent:
-        """How many rows of a value are true."""
-        count = self._counted.get(name)
-        return self.capacity(name) if count is None else Count(count)
-
-    def counter(self, name: str) -> int | None:
-        """The word of the step's header that has the number of a value's true rows, if it is counted."""
-        count = self._counted.get(name)
-        return None if count is None else HEADER.index(count)
 
     @property
     def header(self) -> Region:
         return self.step.part(0, 16)
-
-    def tokens_of(self, name: str) -> int:
-        """Tokens that an invocation of ``linear`` computes of this value."""
-        count = self._counted.get(name)
-        if count is None:
-            return self.tuning.tokens(self.capacity(name))
-        return self.shape.sampled if count == "sampled" else self.shape.rows
-
-    def capacity(self, name: str) -> int:
-        return self.program.values[name].shape[0]
-
-    def width(self, name: str) -> int:
-        return self.program.values[name].shape[-1]
 
     def over(self, items: int, rows: Extent) -> Grid:
         """An invocation for each of ``items`` in every row; what exceeds a dimension goes along z."""

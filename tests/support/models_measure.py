@@ -53,6 +53,7 @@ def _errors(oracle: Oracle, path: Path) -> dict[str, float | None]:
         "reference": max(float(np.abs(logits - oracle.logits).max()) for logits in found),
         "cpu": asyncio.run(_on(_open_cpu, oracle, path)),
         "vulkan": asyncio.run(_on(_open_vulkan, oracle, path)),
+        "wgpu": asyncio.run(_on(_open_wgpu, oracle, path)),
     }
 
 
@@ -67,6 +68,13 @@ async def _open_vulkan() -> Backend:
 
     options = Options(exact=True)
     return VulkanBackend(options, await asyncio.to_thread(Live, options))
+
+
+async def _open_wgpu() -> Backend:
+    from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+
+    options = Options(exact=True)
+    return WgpuBackend(options, await asyncio.to_thread(Live, options))
 
 
 async def _on(opened: Opener, oracle: Oracle, path: Path) -> float | None:

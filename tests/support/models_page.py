@@ -62,11 +62,11 @@ def _families() -> str:
 
 
 def _compared() -> str:
-    head = ("model", "GGUF says", "containers", "logits", "reference", "cpu", "Vulkan")
+    head = ("model", "GGUF says", "containers", "logits", "reference", "cpu", "Vulkan", "wgpu")
     rows = (
         (
             *(name, found["gguf"] or "–", ", ".join(found["containers"]), f"±{found['largest']:.0f}"),
-            *(_error(found[side]) for side in ("reference", "cpu", "vulkan")),
+            *(_error(found[side]) for side in ("reference", "cpu", "vulkan", "wgpu")),
         )
         for name, found in measured().items()
     )
