@@ -29,6 +29,7 @@ def test_every_configuration_was_measured_and_was_near_enough() -> None:
     found = models_page.measured()
     assert list(found) == list(CONFIGS), "run python -m tests.support.models_page"
     for name, one in found.items():
-        most = {"reference": 1e-4, "cpu": QUANTISED if is_packed(CONFIGS[name]) else 1e-4, "vulkan": 1e-4}
+        most = dict.fromkeys(("reference", "cpu", "vulkan", "wgpu"), 1e-4)
+        most["cpu"] = QUANTISED if is_packed(CONFIGS[name]) else 1e-4
         assert all(one[side] is None or one[side] < most[side] for side in most), name
         assert one["reference"] is not None

@@ -96,19 +96,19 @@ def _cases(template: str) -> tuple[int, int]:
 
 
 def _encodings() -> str:
-    from pie_edge.backends.shared.weights import supports as supports_vulkan
+    from pie_edge.backends.shared.weights import supports as supports_gpu
 
     sides: tuple[Callable[[Encoding], bool], ...] = (
         supports_cpu,
-        lambda encoding: supports_vulkan(encoding, odd=False),
-        lambda encoding: supports_vulkan(encoding, odd=True),
+        lambda encoding: supports_gpu(encoding, odd=False),
+        lambda encoding: supports_gpu(encoding, odd=True),
     )
     grouped: dict[tuple[str, ...], list[str]] = {}
     for name, native in _natives():
         kept = [choose(native, supported) for supported in sides]
         planes = (_said(native), *("so" if encoding == native else _said(encoding) for encoding in kept))
         grouped.setdefault(planes, []).append(name)
-    head = ("file", "exact planes", "cpu", "Vulkan, software", "Vulkan, card")
+    head = ("file", "exact planes", "cpu", "Vulkan and wgpu, software", "Vulkan and wgpu, card")
     return _table(head, ((", ".join(names), *planes) for planes, names in grouped.items()))
 
 
