@@ -11,12 +11,13 @@ from typing import Any
 from pie_edge.backend import WeightSource
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.shapes import StepShape
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.wgpu.compiler import Compiler
 from pie_edge.backends.wgpu.device import Facts
 from pie_edge.backends.wgpu.memory import Buffer, Region
 from pie_edge.backends.wgpu.plan import Layout
 from pie_edge.backends.wgpu.shader import Shader
-from pie_edge.backends.wgpu.tuning import Tuning, default_tuning
+from pie_edge.backends.wgpu.tuning import default_tuning
 from pie_edge.program.ops import Program, Role
 
 _BINDING = 128 << 20
