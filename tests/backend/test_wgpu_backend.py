@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,91 +13,27 @@ pytest.importorskip("tests.support.needs_wgpu")
 from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend, open_wgpu
 from pie_edge.backends.wgpu.describe import describe
 from pie_edge.backends.wgpu.shader import Shader
-from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, OutOfMemory, Unsupported, UsageError
-from pie_edge.program import trace as ops
-from pie_edge.program.encodings import DType
-from pie_edge.program.ops import Op, Program, Role, Value
-from pie_edge.program.trace import Trace
-from tests.backend import cases, copy_cases
-from tests.backend.copy_cases import PAIRS
-from tests.backend.device import assert_close, fetch, put, run_case
+from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, OutOfMemory, UsageError
+from pie_edge.program.ops import Role
+from tests.backend import cases
+from tests.backend.device import assert_close, put
+from tests.backend.models_on_device import Opening
+from tests.backend.protocol_on_device import *  # noqa: F403
+from tests.backend.protocol_on_device import doubling, opened, run
 
 
-@asynccontextmanager
-async def opened(**options: Any) -> AsyncIterator[WgpuBackend]:
-    chosen = Options(**options)
-    backend = WgpuBackend(chosen, await asyncio.to_thread(Live, chosen))
-    try:
-        yield backend
-    finally:
-        await backend.close()
+@pytest.fixture
+def open_backend() -> Opening:
+    def made(**options: Any) -> WgpuBackend:
+        chosen = Options(**options)
+        return WgpuBackend(chosen, Live(chosen))
+
+    return made
 
 
-def run(test: Callable[[], Awaitable[Any]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 120))
-
-
-def doubling() -> Program:
-    """y = x + x of one state."""
-    t = Trace("double")
-    x = t.state("x", DType.F32, (1, 8))
-    y = ops.add(t, x, x)
-    built = t.build()
-    return replace(built, values={**built.values, y.name: replace(y, role=Role.OUTPUT)})
-
-
-def test_writes_runs_and_downloads_happen_in_the_order_they_were_enqueued() -> None:
+def test_memory_that_is_given_back_is_there_again(open_backend: Opening) -> None:
     async def test() -> None:
-        async with opened() as backend:
-            buffer = await backend.allocate(32, Role.STATE)
-            executable = await backend.compile(doubling(), {"x": buffer})
-            tickets, pieces = [], []
-            for number in range(20):
-                backend.write(buffer, np.full(8, number, np.float32).tobytes())
-                tickets.append(backend.run(executable, {}))
-                pieces.append(backend.download([(buffer, 4, 4), (buffer, 28, 3)]))
-            for number, (ticket, piece) in enumerate(zip(tickets, pieces, strict=True)):
-                (found,) = (await backend.read(ticket)).values()
-                assert found.format == "f"
-                assert found.tolist() == [2.0 * number] * 8
-                assert backend.poll(ticket)
-                whole = np.float32(number).tobytes()
-                assert [bytes(part) for part in (await backend.read(piece)).values()] == [whole, whole[:3]]
-
-    run(test)
-
-
-def test_a_write_of_part_of_a_word_leaves_the_rest() -> None:
-    async def test() -> None:
-        async with opened() as backend:
-            buffer = await put(backend, np.full(8, -1, np.int32))
-            backend.write(buffer, b"abcde", 6)
-            found = (await fetch(backend, buffer, np.zeros(8, np.float32))).tobytes()
-            assert found == b"\xff" * 6 + b"abcde" + b"\xff" * 21
-
-    run(test)
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_copies_leave_what_the_reference_leaves(name: str) -> None:
-    async def test() -> None:
-        slots, pairs = PAIRS[name]
-        async with opened() as backend:
-            held = copy_cases.states()
-            buffers = {key: await put(backend, array) for key, array in held.items()}
-            compiled = await backend.compile(copy_cases.program(slots), buffers)
-            backend.run(compiled, {key: array.tobytes() for key, array in copy_cases.inputs(pairs).items()})
-            ticket = backend.download([(buffers[key], 0, array.nbytes) for key, array in held.items()])
-            found = list((await backend.read(ticket)).values())
-            for data, (key, array) in zip(found, copy_cases.expected(slots, pairs).items(), strict=True):
-                np.testing.assert_array_equal(np.frombuffer(data, array.dtype).reshape(array.shape), array, err_msg=key)
-
-    run(test)
-
-
-def test_memory_that_is_given_back_is_there_again() -> None:
-    async def test() -> None:
-        async with opened(memory=64 << 20) as backend:
+        async with opened(open_backend, memory=64 << 20) as backend:
             session = backend._live.session
             told = r"100\.0 MiB of .*; 64\.0 of 64\.0 MiB are free.*`kv_memory`"
             with pytest.raises(OutOfMemory, match=told):
@@ -117,38 +50,9 @@ def test_memory_that_is_given_back_is_there_again() -> None:
     run(test)
 
 
-@pytest.mark.parametrize(
-    ("name", "most"),
-    [("linear of a vocabulary", 1 << 20), ("embed affine8g16-f32-z128", 4096), ("linear 576 61 rows", 1 << 18)],
-)
-def test_weights_beyond_the_binding_limit_are_split_and_give_the_same(name: str, most: int) -> None:
+def test_a_shader_that_is_not_compiled_is_named_with_its_line(open_backend: Opening) -> None:
     async def test() -> None:
-        case = cases.build(name)
-        async with opened(max_binding=most) as backend:
-            for output, found in (await run_case(backend, case)).items():
-                assert_close(found, case.expected()[output], case)
-
-    run(test)
-
-
-def test_what_does_not_fit_is_refused() -> None:
-    async def test() -> None:
-        async with opened() as backend:
-            values = {"x": Value("x", Role.STATE, DType.F32, (1, 8)), "y": Value("y", Role.OUTPUT, DType.F32, (1, 8))}
-            buffer = await backend.allocate(32, Role.STATE)
-            with pytest.raises(Unsupported, match=r"convolve.*the wgpu backend has .*rms_norm"):
-                await backend.compile(Program("odd", values, (Op("convolve", ("x",), ("y",)),)), {"x": buffer})
-            with pytest.raises(ValueError, match="33 bytes at 0 don't fit a buffer of 32"):
-                backend.write(buffer, bytes(33))
-            with pytest.raises(ValueError, match="8 bytes at 28 aren't all in a buffer of 32"):
-                backend.download([(buffer, 28, 8)])
-
-    run(test)
-
-
-def test_a_shader_that_is_not_compiled_is_named_with_its_line() -> None:
-    async def test() -> None:
-        async with opened() as backend:
+        async with opened(open_backend) as backend:
             code = "@compute @workgroup_size(1)\nfn main() {\n    let x: u32 = 1.5;\n}\n"
             with pytest.raises(BackendError, match=r"kernel 'odd', line 3 \(let x: u32 = 1\.5;\)"):
                 backend._live.session.pipelines.pipeline(Shader("odd", code), ())
@@ -161,11 +65,11 @@ def test_a_shader_that_is_not_compiled_is_named_with_its_line() -> None:
     run(test)
 
 
-def test_a_lost_device_fails_what_ran_and_serves_what_comes_next() -> None:
+def test_a_lost_device_fails_what_ran_and_serves_what_comes_next(open_backend: Opening) -> None:
     """Destroyed with a read pending: that is answered, and the device is opened again with all its weights."""
 
     async def test() -> None:
-        async with opened() as backend:
+        async with opened(open_backend) as backend:
             case = cases.build("linear f16 1 rows")
             buffers: dict[str, Any] = {name: await put(backend, array) for name, array in case.states.items()}
             for value in case.program.by_role(Role.WEIGHT):
@@ -184,23 +88,6 @@ def test_a_lost_device_fails_what_ran_and_serves_what_comes_next() -> None:
             outputs = await backend.read(backend.run(executable, inputs))
             for name, expected in case.expected().items():
                 assert_close(np.frombuffer(outputs[name], np.float32).reshape(-1, expected.shape[1]), expected, case)
-
-    run(test)
-
-
-def test_a_closed_backend_says_so() -> None:
-    async def test() -> None:
-        async with opened() as backend:
-            buffer = await backend.allocate(32, Role.STATE)
-            executable = await backend.compile(doubling(), {"x": buffer})
-            ticket = backend.run(executable, {})
-            await backend.close()
-            for late in (lambda: backend.run(executable, {}), lambda: backend.download([(buffer, 0, 4)])):
-                with pytest.raises(DeviceLost, match="closed"):
-                    late()
-            with pytest.raises(DeviceLost, match="closed"):
-                await backend.read(ticket)
-            await backend.close()
 
     run(test)
 
