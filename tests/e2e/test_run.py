@@ -166,15 +166,16 @@ def test_an_interrupt_ends_the_run_at_once_with_130(tmp_path: Path, body: str) -
     assert time.monotonic() - began < 5
 
 
-def test_vulkan_answers_as_cpu_does_and_a_software_device_is_called_one(cli: Cli) -> None:
-    found = probe("vulkan")
+@pytest.mark.parametrize("backend", ["vulkan", "wgpu"])
+def test_a_device_answers_as_cpu_does_and_a_software_one_is_called_so(cli: Cli, backend: str) -> None:
+    found = probe(backend)
     if not found.devices:
-        pytest.skip(f"needs a Vulkan device: {found.reason}; {found.remedy}")
+        pytest.skip(f"needs a device of {backend}: {found.reason}; {found.remedy}")
     words = ("--", "--prompt", PROMPT, "--max-tokens", "8")
-    done = cli("run", QUICKSTART, "--backend", "vulkan", *words)
+    done = cli("run", QUICKSTART, "--backend", backend, *words)
     assert done.returncode == 0, done.stderr
     assert done.stdout == cli("run", QUICKSTART, "--backend", "cpu", *words).stdout
-    assert f"on vulkan, {found.devices[0]}" in done.stderr
+    assert f"on {backend}, {found.devices[0]}" in done.stderr
     assert ("(a software device" in done.stderr) == found.software
     assert "Traceback" not in done.stderr
 
