@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ class Prompt:
         else:
             self.text = request["prompt"]["content"]
         self.tokens = tokens_of(shown(request))
+        if self.conversation is not None and self.conversation["shorten"]:
+            self._shorten()
         self._check_length()
 
     @property
@@ -48,6 +51,21 @@ class Prompt:
         context = Context(seed=None if seed is None else seed % SEEDS, thinking=self.thinking)
         context.truncate(0)
         return context
+
+    def _shorten(self) -> None:
+        """Leaves out as few of the oldest turns as it takes for the answer to have room. The last one stays."""
+        limit, wanted = model.context_size(), self.request["max_tokens"]
+        room = limit - min(limit // 8 if wanted is None else wanted, limit // 2)
+        prompt = shown(self.request)
+        starts = [n for n, message in enumerate(prompt["messages"]) if message["role"] == "user"]
+        head = [message for message in prompt["messages"][: starts[0]] if message["role"] == "system"] if starts else []
+
+        def since(start: int) -> list[int]:
+            return tokens_of({**prompt, "messages": [*head, *prompt["messages"][start:]], "after": None})
+
+        if len(self.tokens) > room and len(starts) > 1:
+            first = bisect.bisect_left(starts, True, 1, len(starts) - 1, key=lambda start: len(since(start)) <= room)
+            self.tokens = since(starts[first])
 
     def _check_length(self) -> None:
         limit = model.context_size()

@@ -30,6 +30,8 @@ class Conversation:
     tools: Sequence[Mapping[str, Any]] = ()
     thinking: bool | None = None
     """Whether the model thinks before it answers; None leaves it to the chat template."""
+    shorten: bool = False
+    """Whether the oldest turns are left out of a conversation that is too long."""
     prefill: str = ""
     """What the answer begins with; events don't repeat it."""
     after: After | None = None

@@ -66,14 +66,20 @@ TEMPLATE = """\
 class Scripted:
     """``scripts`` by name, each the pieces of an answer. A name becomes a control token, ``<|name|>``, that opens the answer.
 
+    The script without a name comes after a new line: where no other one opens the answer.
+
     A piece has one successor, in all scripts. ``write`` makes the checkpoint, a folder of Hugging Face's files.
     """
 
     def __init__(self, scripts: Mapping[str, Sequence[str]], *, seed: int = 0) -> None:
         self.scripts = {name: [*pieces] for name, pieces in scripts.items()}
         self._seed = seed
-        self._openers = {name: f"<|{name}|>" for name in scripts}
+        self._openers = {name: f"<|{name}|>" if name else "Ċ" for name in scripts}
         self._following: dict[str, str] = {}
+
+    @property
+    def _control(self) -> list[str]:
+        return [*CONTROL, *(opener for name, opener in self._openers.items() if name)]
 
     @cached_property
     def tokenizer(self) -> tokenizers.Tokenizer:
@@ -82,9 +88,7 @@ class Scripted:
         library = tokenizers.Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         library.decoder = decoders.ByteLevel()
-        library.add_special_tokens(
-            [AddedToken(text, special=True, normalized=False) for text in (*CONTROL, *self._openers.values())]
-        )
+        library.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in self._control])
         pieces = dict.fromkeys(piece for pieces in self.scripts.values() for piece in pieces)
         known = library.get_vocab()
         library.add_tokens([AddedToken(piece, normalized=False) for piece in pieces if piece not in known])
@@ -95,7 +99,7 @@ class Scripted:
         """``[vocabulary, vocabulary]``: row i is what comes after token i."""
         ids, size = self.tokenizer.get_vocab(), self.tokenizer.get_vocab_size()
         found = np.random.default_rng(self._seed).normal(size=(size, size)).astype(np.float32)
-        found[:, [ids[text] for text in (*CONTROL, *self._openers.values())]] -= 20.0
+        found[:, [ids[text] for text in self._control]] -= 20.0
         letters = {letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter.isascii() and letter.isalnum()}
         found[:, [number for text, number in ids.items() if len(text) == 1 and text not in letters]] -= 10.0
         for name, pieces in self.scripts.items():
@@ -128,7 +132,7 @@ class Scripted:
         return folder
 
     def _config(self) -> dict[str, Any]:
-        names = "{%- set NAMES = " + json.dumps(list(self.scripts)) + " %}"
+        names = "{%- set NAMES = " + json.dumps([name for name in self.scripts if name]) + " %}"
         return {"eos_token": "<|im_end|>", "chat_template": names + TEMPLATE}
 
     def _weights(self, size: int) -> dict[str, NDArray[np.float32]]:

@@ -15,16 +15,24 @@ from pie_edge.errors import PieError
 from pie_edge.server.generation import Service
 from pie_edge.server.openai import chat, completions, models
 from pie_edge.server.openai.errors import error_response, response
+from pie_edge.server.openai.responses import Responses
+from pie_edge.server.openai.responses_store import KEEP_SECONDS, Store
 
 __all__ = ["error_response", "routes"]
 
 Handler = Callable[[Service, Request], Awaitable[Response]]
 
 
-def routes(service: Service) -> list[Route]:
+def routes(service: Service, keep_seconds: float = KEEP_SECONDS) -> list[Route]:
+    """Responses are kept for so many seconds."""
+    responses = Responses(Store(keep_seconds))
     return [
         _route("POST", "/v1/chat/completions", chat.create, service),
         _route("POST", "/v1/completions", completions.create, service),
+        _route("POST", "/v1/responses", responses.create, service),
+        _route("GET", "/v1/responses/{id}", responses.show, service),
+        _route("DELETE", "/v1/responses/{id}", responses.delete, service),
+        _route("GET", "/v1/responses/{id}/input_items", responses.inputs, service),
         _route("GET", "/v1/models", models.index, service),
         _route("GET", "/v1/models/{model:path}", models.show, service),
     ]

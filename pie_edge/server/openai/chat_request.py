@@ -23,14 +23,9 @@ class NamedChoice(Strict):
     function: Choice
 
 
-class AllowedFunction(Strict):
-    type: Literal["function"]
-    function: Choice
-
-
 class AllowedTools(Strict):
     mode: Literal["auto", "required"]
-    tools: list[AllowedFunction]
+    tools: list[NamedChoice]
 
 
 class AllowedChoice(Strict):
