@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -72,6 +73,13 @@ class Served:
         self.launcher = launcher
         self.service = service
         self.loop = loop
+
+    def until(self, holds: Callable[[], bool], seconds: float = 5.0) -> None:
+        """Waits for what the server is about to do. Fails if it doesn't."""
+        deadline = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < deadline, "it never happened"
+            time.sleep(0.01)
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from tests.support.family_checkpoints import write_snapshot
 from tests.support.family_configs import LLAMA
+from tests.support.vocabularies import LETTERS
 
-CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
+CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 HIDDEN = 512
 CONTEXT = 1024
 SURE = 12.0
@@ -101,7 +102,8 @@ class Scripted:
         found = np.random.default_rng(self._seed).normal(size=(size, size)).astype(np.float32)
         found[:, [ids[text] for text in self._control]] -= 20.0
         letters = {letter for letter in pre_tokenizers.ByteLevel.alphabet() if letter.isascii() and letter.isalnum()}
-        found[:, [number for text, number in ids.items() if len(text) == 1 and text not in letters]] -= 10.0
+        # Random texts are letters: of no other tokens, and least of all of pieces, that would begin a script.
+        found[:, [number for text, number in ids.items() if text not in letters]] -= 10.0
         for name, pieces in self.scripts.items():
             path = [self._openers[name], *pieces, "<|im_end|>"]
             for before, after in itertools.pairwise(path):
@@ -109,6 +111,21 @@ class Scripted:
                     raise ValueError(f"{before!r} comes in two places; cut the script {name!r} into other pieces")
                 found[ids[before], ids[after]] = SURE
         return found
+
+    def id(self, text: str) -> int:
+        """Of a token, as the vocabulary has it: ``Ċ`` is a new line."""
+        return self.tokenizer.get_vocab()[text]
+
+    def name(self, token: int) -> str:
+        return str(self.tokenizer.id_to_token(token))
+
+    def spelled(self, data: bytes) -> int:
+        """The token of these bytes."""
+        return self.id(data.decode() if len(data) > 1 else LETTERS[data[0]])
+
+    def row(self, before: str) -> NDArray[np.float32]:
+        """The logits after a token."""
+        return np.asarray(self.logits[self.id(before)])
 
     def write(self, folder: Path) -> Path:
         size = self.tokenizer.get_vocab_size()
@@ -122,6 +139,7 @@ class Scripted:
             "num_attention_heads": 8,
             "num_key_value_heads": 1,
             "head_dim": 64,
+            "rms_norm_eps": 1e-9,
             "max_position_embeddings": CONTEXT,
             "bos_token_id": None,
             "eos_token_id": self.tokenizer.token_to_id("<|im_end|>"),
