@@ -36,7 +36,7 @@ class HostLauncher:
 
     async def run(self, program: str, input: Mapping[str, Any]) -> AsyncGenerator[str, None]:
         self.inputs.append(input)
-        instance = self.runtime.host.launch(program_folder(program), input)
+        instance = self.runtime.host.launch(program_folder(program), input, name=program)
         try:
             while (message := await instance.receive()) is not None:
                 yield message

@@ -27,7 +27,7 @@ from tests.support.vocabularies import LETTERS
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>")
 HIDDEN = 512
 CONTEXT = 1024
-SURE = 12.0
+SURE = 16.0
 """How far the scripted token's logit is above the others'."""
 
 TEMPLATE = """\
