@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ _LIMITS: Any = {
     "verbose_errors": False,
 }
 """Of the library: a hostile grammar is refused in milliseconds rather than compiled in seconds."""
+
+_INLINE = re.compile(r"%json\s*(?=[{\[tf])")
 
 
 class Grammar:
@@ -130,6 +133,29 @@ def _from_schema(text: str) -> str:
     return str(LLMatcher.grammar_from_json_schema(text, overrides=options))
 
 
+def inlined(schema: str) -> str:
+    """A JSON Schema as what follows ``%json`` in a Lark grammar. Raises GrammarError, as for one by itself."""
+    return json.dumps({**json.loads(prepare(schema).text), "x-guidance": _COMPACT})
+
+
+def with_schemas(lark: str) -> str:
+    """A Lark grammar in which every inline schema is enforced whole, or refused."""
+    parts: list[str] = []
+    decoder, at = json.JSONDecoder(), 0
+    for found in _INLINE.finditer(lark):
+        if found.start() < at:
+            continue
+        try:
+            schema, end = decoder.raw_decode(lark, found.end())
+        except (ValueError, RecursionError) as error:
+            raise GrammarError(
+                f"what follows %json at character {found.start()} of the grammar is no JSON: {error}"
+            ) from None
+        parts += [lark[at : found.end()], inlined(json.dumps(schema))]
+        at = end
+    return "".join(parts) + lark[at:]
+
+
 def _written(source: Source) -> str:
     """As the library reads it."""
     from llguidance import LLMatcher, regex_to_lark
@@ -139,6 +165,8 @@ def _written(source: Source) -> str:
             # As JavaScript and JSON Schema have it: \d and \w are ASCII.
             return str(LLMatcher.grammar_from_regex(regex_to_lark(source.text, "dw")))
         case "lark":
+            return str(LLMatcher.grammar_from_lark(with_schemas(source.text)))
+        case "tools":
             return str(LLMatcher.grammar_from_lark(source.text))
         case _:
             return _from_schema('{"type": "object"}')

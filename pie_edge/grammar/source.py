@@ -8,8 +8,7 @@ from typing import Literal
 
 from pie_edge.errors import GrammarError
 
-Kind = Literal["json-schema", "json", "regex", "lark"]
-KINDS: tuple[Kind, ...] = ("json-schema", "json", "regex", "lark")
+Kind = Literal["json-schema", "json", "regex", "lark", "tools"]
 
 LONGEST = 128 * 1024
 """Bytes of a source in UTF-8: reading one takes about a millisecond, in which no other thread has a turn."""
@@ -17,7 +16,7 @@ LONGEST = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``json`` is any JSON object, and has no text."""
+    """``json`` is any JSON object, and has no text; ``tools`` is Lark whose schemas were prepared by ``inlined``."""
 
     kind: Kind
     text: str = ""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.cells import Cell, words_of_host
 from pie_edge.errors import PieError
+from pie_edge.host.tool_grammars import Wanted, tool_grammar
 from pie_edge.tokenizer.vocabulary import Kind
 
 if TYPE_CHECKING:
     from pie_edge.grammar import Compiler, Grammar, Matcher, Source
     from pie_edge.tokenizer import Tokenizer
+    from pie_edge.tokenizer.formats import Formats
 
 _UNWRITTEN = (Kind.CONTROL, Kind.UNKNOWN, Kind.UNUSED)
 """Tokens of these kinds are no part of any text."""
@@ -46,6 +48,17 @@ class Constraints:
     async def compile(self, source: Source) -> Grammar:
         """On another thread. Raises GrammarError."""
         return await asyncio.to_thread(lambda: self.compiler.compile(source))
+
+    async def of_tools(self, formats: Formats, tools: Sequence[Any], wanted: Wanted) -> Grammar:
+        """The same, of answers that call tools. Raises also Unsupported and UsageError."""
+        return await asyncio.to_thread(self._of_tools, formats, tools, wanted)
+
+    def _of_tools(self, formats: Formats, tools: Sequence[Any], wanted: Wanted) -> Grammar:
+        from pie_edge.grammar import Source
+
+        return self.compiler.compile(
+            Source("tools", tool_grammar(self.compiler, self._tokenizer, formats, tools, wanted))
+        )
 
 
 SLOW = 0.0005

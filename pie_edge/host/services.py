@@ -22,7 +22,7 @@ RESOURCES = {number: ResourceType.host(number) for number in interfaces.RESOURCE
 
 MAY_WAIT = {
     *(("chat", "turn"), ("chat", "conversation"), ("tools", "equip"), ("tools", "answer"), ("model", "encode")),
-    ("grammar", "[static]grammar.compile"),
+    *(("grammar", "[static]grammar.compile"), ("grammar", "[static]grammar.of-tools")),
 }
 """Functions that may give back a future for their answer; their guest sleeps until it is there."""
 

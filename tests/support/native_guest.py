@@ -145,6 +145,20 @@ class NativeHost:
         except PieError as error:
             raise from_code(error.code, str(error)) from None
 
+    def tools_grammar(
+        self, tools: str, choice: str, name: str | None, parallel: bool, thinking: bool | None
+    ) -> NativeGrammar:
+        async def compiled() -> int:
+            wanted = (choice, None) if name is None else ("named", name)
+            return int(
+                await _TABLE["grammar"][1]["[static]grammar.of-tools"](self.guest, tools, wanted, parallel, thinking)
+            )
+
+        try:
+            return NativeGrammar(self, self._thread.ask(compiled))
+        except PieError as error:
+            raise from_code(error.code, str(error)) from None
+
     def chat_available(self) -> bool:
         return bool(self.call("chat", "available"))
 

@@ -49,12 +49,12 @@ def _turn(guest: Guest, role: str, text: str, thinking: bool | None) -> Tokens:
 
 def _conversation(guest: Guest, messages: str, tools: str | None, thinking: bool | None, cue: bool) -> Tokens:
     turns, given = _turns(guest), _list(guest, "messages", messages)
-    known = _tools(guest, tools)
+    known = tools_of(guest, tools)
     return encoded(guest, messages + (tools or ""), lambda: turns.conversation(given, known, thinking, cue))
 
 
 def _equip(guest: Guest, tools: str, system: str | None, thinking: bool | None) -> Tokens:
-    turns, known = _turns(guest), _tools(guest, tools)
+    turns, known = _turns(guest), tools_of(guest, tools)
     return encoded(guest, tools + (system or ""), lambda: turns.equip(known, system, thinking))
 
 
@@ -70,15 +70,16 @@ def _answer(guest: Guest, answers: str) -> Tokens:
     return encoded(guest, answers, lambda: turns.answer(given))
 
 
-def _formats(guest: Guest) -> Formats:
+def formats(guest: Guest) -> Formats:
+    """How the model writes its reasoning and its calls."""
     return Formats() if guest.model.turns is None else guest.model.turns.formats
 
 
 def _new_decoder(guest: Guest, calls: bool, opened: bool, continued: bool, tools: str | None) -> int:
     guest.answers.check_room()
-    known = _tools(guest, tools)
+    known = tools_of(guest, tools)
     decoder = TokenDecoder(
-        guest.model.tokenizer, _formats(guest), calls=calls, inside=opened, continued=continued, tools=known
+        guest.model.tokenizer, formats(guest), calls=calls, inside=opened, continued=continued, tools=known
     )
     return guest.answers.add(decoder)
 
@@ -113,7 +114,8 @@ def _case(event: Event) -> tuple[str, Any]:
             return "text", event.raw
 
 
-def _tools(guest: Guest, text: str | None) -> list[Any]:
+def tools_of(guest: Guest, text: str | None) -> list[Any]:
+    """Raises UsageError for what is no list of tools."""
     tools = [] if text is None else _list(guest, "tools", text)
     check_tools(tools)
     return tools
@@ -148,7 +150,7 @@ CHAT: dict[str, Interface] = {
     "formats": (
         {"decoder": (ANSWER, lambda guest, decoder: guest.answers.drop(decoder))},
         {
-            "get": lambda guest: (_formats(guest).calls, _formats(guest).reasoning),
+            "get": lambda guest: (formats(guest).calls, formats(guest).reasoning),
             "opens-reasoning": lambda guest, thinking: _turns(guest).opens_reasoning(thinking),
             "[static]decoder.create": _new_decoder,
             "[method]decoder.push": _push,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.host.guest import Guest
 from pie_edge.host.interfaces import GRAMMAR, MATCHER, Interface
+from pie_edge.host.interfaces.chat import formats, tools_of
+from pie_edge.host.tool_grammars import Wanted
 
 if TYPE_CHECKING:
-    from pie_edge.grammar import Source
+    from pie_edge.grammar import Grammar
 
 State = tuple[bool, bool, list[int]]
 
@@ -18,16 +21,30 @@ State = tuple[bool, bool, list[int]]
 def _compile(guest: Guest, source: tuple[str, Any]) -> asyncio.Future[int]:
     from pie_edge.grammar import Source
 
-    guest.grammars.check_room()
     kind, text = source
     asked: Any = kind
-    pending = asyncio.ensure_future(_added(guest, Source(asked, text or "")))
+    return _added(guest, guest.model.constraints.compile(Source(asked, text or "")))
+
+
+def _of_tools(
+    guest: Guest, tools: str, choice: tuple[str, Any], parallel: bool, thinking: bool | None
+) -> asyncio.Future[int]:
+    known, how = tools_of(guest, tools), formats(guest)
+    inside = how.has_tags and guest.model.turns is not None and guest.model.turns.opens_reasoning(thinking)
+    kind, name = choice
+    wanted = Wanted(name if kind == "named" else None, text=kind == "auto", several=parallel, inside=inside)
+    return _added(guest, guest.model.constraints.of_tools(how, known, wanted))
+
+
+def _added(guest: Guest, compiling: Coroutine[Any, Any, Grammar]) -> asyncio.Future[int]:
+    """The guest sleeps until it is there."""
+
+    async def added() -> int:
+        return guest.grammars.add(await compiling)
+
+    pending = asyncio.ensure_future(added())
     pending.add_done_callback(lambda _: guest.wake())
     return pending
-
-
-async def _added(guest: Guest, source: Source) -> int:
-    return guest.grammars.add(await guest.model.constraints.compile(source))
 
 
 def _matcher(guest: Guest, grammar: int) -> int:
@@ -62,6 +79,7 @@ GRAMMARS: dict[str, Interface] = {
         },
         {
             "[static]grammar.compile": _compile,
+            "[static]grammar.of-tools": _of_tools,
             "[method]grammar.matcher": _matcher,
             "[method]matcher.id": lambda guest, matcher: matcher,
             "[method]matcher.accept": _accept,

@@ -32,3 +32,8 @@ class GrammarHandle(Protocol):
 class GrammarHost(Protocol):
     def compile_grammar(self, kind: str, text: str | None) -> GrammarHandle:
         """``kind`` is ``json-schema``, ``json``, which has no text, ``regex`` or ``lark``."""
+
+    def tools_grammar(
+        self, tools: str, choice: str, name: str | None, parallel: bool, thinking: bool | None
+    ) -> GrammarHandle:
+        """``choice`` is ``auto``, ``required`` or ``named``."""

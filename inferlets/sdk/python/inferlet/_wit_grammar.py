@@ -14,6 +14,7 @@ _SOURCES = {
     "regex": grammar.Source_Regex,
     "lark": grammar.Source_Lark,
 }
+_CHOICES = {"auto": grammar.Choice_Auto(), "required": grammar.Choice_Required()}
 
 
 class _Matcher:
@@ -47,6 +48,12 @@ class Grammars:
     def compile_grammar(self, kind: str, text: str | None) -> _Grammar:
         source = grammar.Source_Json() if text is None else _SOURCES[kind](text)
         return _Grammar(checked(grammar.Grammar.compile)(source))
+
+    def tools_grammar(
+        self, tools: str, choice: str, name: str | None, parallel: bool, thinking: bool | None
+    ) -> _Grammar:
+        wanted = grammar.Choice_Named(name) if name is not None else _CHOICES[choice]
+        return _Grammar(checked(grammar.Grammar.of_tools)(tools, wanted, parallel, thinking))
 
 
 def _state(found: Any) -> MatcherState:

@@ -14,6 +14,7 @@ from inferlet import _check, reasoning
 from inferlet._events import Arguments, Call, CallStart, Event, Malformed, Reasoning, Text
 from inferlet._host import host
 from inferlet.errors import UsageError
+from inferlet.grammar import Grammar, Matcher
 
 __all__ = [
     "Arguments",
@@ -28,6 +29,7 @@ __all__ = [
     "called",
     "equip",
     "format",
+    "matcher",
 ]
 
 
@@ -54,6 +56,23 @@ def answer(*answers: tuple[Call | str, Any]) -> list[int]:
     Raises TemplateError for several where the model calls one at a time.
     """
     return host().tools_answer(_check.json_text([_answer(one) for one in answers], "tools.answer"))
+
+
+def matcher(
+    tools: Iterable[Mapping[str, Any]], choice: str = "auto", *, parallel: bool = True, thinking: bool | None = None
+) -> Matcher:
+    """For ``Context.generate(grammar=…)``: the answer's calls are in the model's own format, of these tools, and their arguments
+    valid by the tools' parameters. ``Decoder`` reads all of them.
+
+    With ``auto`` the answer may be a text, or have one before its calls; with ``required`` it calls some tool, or the one whose
+    name ``choice`` is; more than one only with ``parallel``. A model that thinks may do that first; ``thinking`` is what the cue
+    was given. Raises GrammarError for parameters of a tool that is ``strict`` which can't be enforced: those of others are then
+    any object. Raises Unsupported where the model has no format of calls, UsageError for a name that no tool has.
+    """
+    text = _check.json_list(tools, "tools.matcher")
+    name = None if choice in ("auto", "required") else _check.text(choice, "tools.matcher")
+    known = _check.switch(thinking, "tools.matcher")
+    return Grammar(host().tools_grammar(text, choice, name, bool(parallel), known)).matcher()
 
 
 def called(tokens: Iterable[int], *, thinking: bool | None = None) -> list[str]:
