@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import constraint
-from inferlet import Context, Sampler, chat, model, reasoning, tools
+from constraint import Constraint, close, may_precede, take_back
+from inferlet import Context, Sampler, chat, model
 from inferlet.generation import Generation
-from inferlet.grammar import Grammar
-from parts import Parts, Plain
+from inferlet.grammar import Grammar, Matcher
+from parts import Parts, Plain, decoder_of
 from phase import Phase
 from prompts import Prompt
 from sink import Sink
@@ -25,7 +25,7 @@ class Answer:
         number: int,
         context: Context,
         prompt: Prompt,
-        grammar: Grammar | None,
+        constraint: Constraint,
         sink: Sink,
         begin: Callable[[], None],
     ) -> None:
@@ -35,43 +35,53 @@ class Answer:
         self._context = context
         self._prompt = prompt
         self._request = prompt.request
-        self._grammar = grammar
+        self._constraint = constraint
         self._sink = sink
         self._begin = begin
         self._sampler = _sampler(prompt.request["sampling"])
 
     async def run(self) -> None:
-        if self._grammar is None:
-            phase = await self._write(Parts(_decoder(self._prompt)))
-        elif not constraint.may_reason(self._prompt):
-            phase = await self._write(Parts(_decoder(self._prompt, answering=True)), self._grammar)
+        given, phase = self._constraint, None
+        if given.text is None:
+            matcher = None if given.calls is None else given.calls.fork()
+            phase = await self._write(Parts(decoder_of(self._prompt)), matcher)
         else:
-            phase = await self._reason()
-            if phase.generation.finish_reason not in ("length", "context"):
-                phase = await self._write(Parts(_decoder(self._prompt, answering=True)), self._grammar)
+            if may_precede(self._prompt):
+                phase = await self._precede()
+            if phase is None or not (phase.parts.called or phase.is_cut):
+                phase = await self._write(Parts(Plain()), given.text)
         self._end(phase)
 
-    async def _reason(self) -> Phase:
-        """Everything before the answer's first text, which no grammar holds for."""
-        parts = Parts(reasoning.Decoder(thinking=self._prompt.thinking))
+    async def _precede(self) -> Phase:
+        """Everything up to the answer's first text, which no grammar holds for: reasoning, or calls in its place."""
+        parts = Parts(decoder_of(self._prompt))
         phase = await self._write(parts, until=lambda _: parts.began)
+        if parts.called or phase.is_cut:
+            return phase
         if parts.began:
-            self.generated -= constraint.take_back(self._context)
-        elif parts.reasoning and phase.generation.finish_reason == "stop":
-            constraint.close(self._context)
+            self.generated -= take_back(self._context)
+        elif parts.reasoning:
+            close(self._context)
         return phase
 
     async def _write(
-        self, parts: Parts, grammar: Grammar | None = None, until: Callable[[Generation], bool] | None = None
+        self,
+        parts: Parts,
+        grammar: Grammar | Matcher | None = None,
+        until: Callable[[Generation], bool] | None = None,
     ) -> Phase:
         request, limit = self._request, self._request["max_tokens"]
-        one_call = until is None and bool(self._prompt.tools) and not request["parallel_calls"]
+        one_call = bool(self._prompt.tools) and not request["parallel_calls"]
+
+        def ends(generation: Generation) -> bool:
+            return (one_call and parts.finished > 0) or (until is not None and until(generation))
+
         generation = self._context.generate(
             self._sampler,
             max_tokens=None if limit is None else max(limit - self.generated, 0),
             stop=request["stop"],
             stop_tokens=() if request["ignore_stop_tokens"] else None,
-            until=(lambda _: parts.finished > 0) if one_call else until,
+            until=ends if one_call or until is not None else None,
             logprobs=request["logprobs"],
             decoder=parts,
             grammar=grammar,
@@ -88,7 +98,7 @@ class Answer:
         by = phase.generation.stopped_by
         if isinstance(by, int) and by not in chat.stop_tokens():
             by = model.decode([by], special=True, continued=True)
-        if reason == "until" or (phase.parts.called and reason == "stop" and not isinstance(by, str)):
+        if phase.parts.called and reason in ("until", "stop") and not isinstance(by, str):
             reason = "calls"
         elif isinstance(by, str):
             reason = "stop-string"
@@ -99,16 +109,3 @@ def _sampler(settings: dict[str, Any]) -> Sampler:
     given = {name: settings[name] for name in _SETTINGS if settings[name] is not None}
     bias = {int(token): value for token, value in settings["logit_bias"].items()}
     return Sampler(**given, logit_bias=bias)
-
-
-def _decoder(prompt: Prompt, *, answering: bool = False) -> Plain | reasoning.Decoder | tools.Decoder:
-    """``answering``: the reasoning is over."""
-    if prompt.conversation is None:
-        return Plain()
-    opened = False if answering or prompt.conversation["prefill"] else None
-    continued = bool(prompt.conversation["prefill"])
-    if prompt.tools:
-        return tools.Decoder(prompt.tools, thinking=prompt.thinking, opened=opened, continued=continued)
-    if answering:
-        return Plain()
-    return reasoning.Decoder(thinking=prompt.thinking, opened=opened, continued=continued)

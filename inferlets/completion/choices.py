@@ -6,7 +6,7 @@ import asyncio
 
 import echo
 from answer import Answer
-from constraint import grammar_of
+from constraint import Constraint
 from inferlet import Context, errors, runtime
 from prompts import Prompt
 from sink import Sink
@@ -24,9 +24,9 @@ class Choices:
         context = await self._filled()
         # The first one draws from the seed itself, so that a single answer is the first of several.
         contexts = [context, *(context.fork() for _ in range(request["choices"] - 1))]
-        grammar = grammar_of(request)
+        constraint = Constraint.of(self._prompt)
         answers = [
-            Answer(number, one, self._prompt, grammar, self._sink, self.begin) for number, one in enumerate(contexts)
+            Answer(number, one, self._prompt, constraint, self._sink, self.begin) for number, one in enumerate(contexts)
         ]
         await self._all(answers)
         self.begin()

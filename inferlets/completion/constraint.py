@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from inferlet import Context, model, reasoning
-from inferlet.grammar import Grammar
+from inferlet import Context, model, reasoning, tools
+from inferlet.grammar import Grammar, Matcher
 from prompts import Prompt
 
 _CLOSERS = {"think": "</think>\n\n", "think-response": "</think>\n\n<response>", "brackets": "[/THINK]"}
 
 
-def grammar_of(request: Mapping[str, Any]) -> Grammar | None:
+@dataclass(frozen=True)
+class Constraint:
+    """``text`` holds for the answer's text, after reasoning; a model that calls instead needn't keep to it. ``calls`` holds for
+    the whole answer, reasoning included."""
+
+    text: Grammar | None = None
+    calls: Matcher | None = None
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> Constraint:
+        request = prompt.request
+        choice = request["tool_choice"]
+        if choice not in ("auto", "none"):
+            return cls(calls=_calls(prompt, choice.removeprefix("function:")))
+        if request["constraint"] is None and any(tool["function"].get("strict") for tool in prompt.tools):
+            return cls(calls=_calls(prompt, choice))
+        return cls(_text(request))
+
+
+def _calls(prompt: Prompt, choice: str) -> Matcher:
+    return tools.matcher(prompt.tools, choice, parallel=prompt.request["parallel_calls"], thinking=prompt.thinking)
+
+
+def _text(request: Mapping[str, Any]) -> Grammar | None:
     match request["constraint"]:
         case None:
             return None
@@ -26,12 +50,12 @@ def grammar_of(request: Mapping[str, Any]) -> Grammar | None:
             return Grammar.lark(lark["text"])
 
 
-def may_reason(prompt: Prompt) -> bool:
-    """Whether the answer may begin with reasoning."""
+def may_precede(prompt: Prompt) -> bool:
+    """Whether something may come before the answer's text, or in its place: reasoning, or calls."""
     conversation = prompt.conversation
-    if conversation is None or conversation["prefill"] or conversation["thinking"] is False:
+    if conversation is None or conversation["prefill"]:
         return False
-    return reasoning.format() != "none"
+    return bool(prompt.tools) or (conversation["thinking"] is not False and reasoning.format() != "none")
 
 
 def take_back(context: Context) -> int:

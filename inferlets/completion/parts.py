@@ -6,6 +6,7 @@ from typing import Any
 
 from inferlet import model, reasoning, tokenizer, tools
 from inferlet.generation import Logprob
+from prompts import Prompt
 
 
 def written(entry: Logprob) -> list[Any]:
@@ -28,6 +29,18 @@ class Plain:
 
     def flush(self) -> list[tools.Event]:
         return [tools.Text(text)] if (text := self._decoder.flush()) else []
+
+
+def decoder_of(prompt: Prompt) -> Plain | reasoning.Decoder | tools.Decoder:
+    """What takes the answer to a prompt apart."""
+    conversation = prompt.conversation
+    if conversation is None:
+        return Plain()
+    continued = bool(conversation["prefill"])
+    opened = False if continued else None
+    if prompt.tools:
+        return tools.Decoder(prompt.tools, thinking=prompt.thinking, opened=opened, continued=continued)
+    return reasoning.Decoder(thinking=prompt.thinking, opened=opened, continued=continued)
 
 
 class Parts:

@@ -25,6 +25,11 @@ class Phase:
         self._logprobs = Logprobs(parts) if scored else None
         self._told = 0
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether it had no room to go on."""
+        return self.generation.finish_reason in ("length", "context")
+
     async def run(self, begin: Callable[[], None]) -> None:
         while await self.generation.step():
             begin()

@@ -9,7 +9,7 @@ import jsonschema
 import openai
 import pytest
 
-from tests.server.openai_serving import MODEL, WEATHER, World, asking, scripted, world
+from tests.server.openai_serving import HELLO, MODEL, WEATHER, World, asking, scripted, world
 from tests.server.test_openai_chat import chunks, ending, streamed, whole
 
 __all__ = ["scripted", "world"]
@@ -24,6 +24,8 @@ SCHEMA = {
     "required": ["kind", "count", "tags"],
     "additionalProperties": False,
 }
+SHORT = {"1": 12}
+"""A bias for the quotation mark, so that random strings end."""
 FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHEMA, "strict": True}}
 
 
@@ -77,6 +79,51 @@ def test_with_tool_choice_none_the_model_isn_t_told_of_tools_and_calls_nothing(w
     assert without is not None and told.usage is not None
     assert told.usage.prompt_tokens == without.prompt_tokens
     assert told.choices[0].message.tool_calls is None and told.choices[0].finish_reason == "stop"
+
+
+NAMES = {"type": "function", "function": {"name": "names", "parameters": SCHEMA}}
+
+
+def called(world: World, text: str, **options: Any) -> list[tuple[str, Any]]:
+    answer = whole(world, text, tools=[WEATHER, NAMES], max_tokens=300, **options).choices[0]
+    assert answer.finish_reason == "tool_calls", answer
+    calls = answer.message.tool_calls or []
+    found = chunks(world, text, tools=[WEATHER, NAMES], max_tokens=300, **options)
+    pieces = [delta for one in found for delta in one.choices[0].delta.tool_calls or []]
+    told = "".join(delta.function.arguments or "" for delta in pieces if delta.function is not None)
+    assert told == "".join(call.function.arguments for call in calls if call.type == "function")
+    return [(call.function.name, json.loads(call.function.arguments)) for call in calls if call.type == "function"]
+
+
+@pytest.mark.parametrize("text", ["[hello]", "[think]", "say [] what"])
+def test_a_call_that_is_required_is_made_with_arguments_that_validate(world: World, text: str) -> None:
+    named = {"type": "function", "function": {"name": "names"}}
+    for seed in range(3):
+        for name, arguments in called(world, text, tool_choice="required", seed=seed, logit_bias=SHORT):
+            jsonschema.validate(arguments, {"weather": WEATHER, "names": NAMES}[name]["function"]["parameters"])  # type: ignore[index]
+        (call,) = called(world, text, tool_choice=named, seed=seed, parallel_tool_calls=False, logit_bias=SHORT)
+        assert call[0] == "names"
+        jsonschema.validate(call[1], SCHEMA)
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "names"}}]}
+    choice = {"type": "allowed_tools", "allowed_tools": allowed}
+    ((name, _),) = called(world, text, tool_choice=choice, parallel_tool_calls=False, logit_bias=SHORT, seed=1)
+    assert name == "names"
+
+
+def test_a_model_that_may_answer_in_a_form_may_call_as_well(world: World) -> None:
+    options: dict[str, Any] = {"tools": [WEATHER], "response_format": FORMAT, "max_tokens": 200}
+    answer = whole(world, "[call]", **options).choices[0]
+    assert answer.finish_reason == "tool_calls" and answer.message.tool_calls
+    jsonschema.validate(json.loads(whole(world, "[hello]", **options).choices[0].message.content or ""), SCHEMA)
+
+
+def test_arguments_of_a_strict_tool_are_valid_where_it_is_called_at_all(world: World) -> None:
+    strict = {"type": "function", "function": {**WEATHER["function"], "strict": True}}  # type: ignore[dict-item]
+    answer = whole(world, "[call]", tools=[strict], logit_bias=SHORT, max_tokens=300, seed=1).choices[0]
+    for call in answer.message.tool_calls or []:
+        assert call.type == "function"
+        jsonschema.validate(json.loads(call.function.arguments), strict["function"]["parameters"])  # type: ignore[index]
+    assert whole(world, "[hello]", tools=[strict]).choices[0].message.content == HELLO
 
 
 def test_reasoning_comes_apart_from_the_answer_and_is_counted(world: World) -> None:
