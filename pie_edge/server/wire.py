@@ -45,7 +45,7 @@ def _place(location: Sequence[int | str], tags: Collection[str]) -> list[int | s
     """Without what pydantic calls the branches of unions: types (``list[int]``), and the values that tell branches apart."""
     found: list[int | str] = []
     for number, part in enumerate(location):
-        is_type = isinstance(part, str) and (part in _TYPES or "[" in part or part[:1].isupper())
+        is_type = isinstance(part, str) and (part in _TYPES or not part.isidentifier() or part[:1].isupper())
         is_branch = is_type or (part in tags and number < len(location) - 1)
         # A field may have the name of its branch.
         if not is_branch or location[number - 1 : number] == (part,):

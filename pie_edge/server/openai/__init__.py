@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from pie_edge.errors import PieError
 from pie_edge.server.generation import Service
-from pie_edge.server.openai import chat, completions, models
+from pie_edge.server.openai import chat, completions, embeddings, models
 from pie_edge.server.openai.errors import error_response, response
 from pie_edge.server.openai.responses import Responses
 from pie_edge.server.openai.responses_store import KEEP_SECONDS, Store
@@ -29,6 +29,7 @@ def routes(service: Service, keep_seconds: float = KEEP_SECONDS) -> list[Route]:
     return [
         _route("POST", "/v1/chat/completions", chat.create, service),
         _route("POST", "/v1/completions", completions.create, service),
+        _route("POST", "/v1/embeddings", embeddings.create, service),
         _route("POST", "/v1/responses", responses.create, service),
         _route("GET", "/v1/responses/{id}", responses.show, service),
         _route("DELETE", "/v1/responses/{id}", responses.delete, service),

@@ -35,12 +35,8 @@ class CompletionsBody(Sampled):
     }
 
     def prompts(self) -> list[Text]:
-        match self.prompt:
-            case [int(), *_]:
-                return [Text(self.prompt)]  # type: ignore[arg-type]
-            case str():
-                return [Text(self.prompt)]
-        return [Text(one) for one in self.prompt]  # type: ignore[arg-type]
+        given: Any = self.prompt
+        return [Text(given)] if isinstance(given, str) or isinstance(given[0], int) else list(map(Text, given))
 
     @property
     def choices(self) -> int:

@@ -94,9 +94,19 @@ class Function(Strict):
     strict: bool | None = None
 
 
-class Tool(Strict):
+class FunctionTool(Strict):
     type: Literal["function"]
     function: Function
+
+
+class CustomTool(Strict):
+    """Known to the API, and refused with a word why."""
+
+    type: Literal["custom"]
+    custom: Any = None
+
+
+Tool = Annotated[FunctionTool | CustomTool, Field(discriminator="type")]
 
 
 def plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -147,6 +157,12 @@ def _part(place: str, part: Part) -> dict[str, Any]:
 
 
 def plain_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
+    """Raises BadRequest for one that is no function."""
+    for number, tool in enumerate(tools or ()):
+        if isinstance(tool, CustomTool):
+            raise BadRequest(
+                "a tool of type 'custom' was given; give functions", f"tools[{number}].type", "unsupported_parameter"
+            )
     return [tool.model_dump(exclude_none=True) for tool in tools or ()]
 
 

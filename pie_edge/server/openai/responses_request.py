@@ -103,14 +103,19 @@ class ResponsesBody(Parameters):
     # What makes no difference.
     max_tool_calls: int | None = accepted("it counts calls that the server makes itself, and it makes none")
     prompt_cache_key: str | None = accepted("equal prefixes are found without it")
+    prompt_cache_options: Any = accepted("equal prefixes are found without it")
     prompt_cache_retention: str | None = accepted("prefixes stay until pages run out")
     safety_identifier: str | None = accepted("there is one user")
     stream_options: StreamOptions | None = accepted("`include_obfuscation` pads events")
     user: str | None = accepted("there is one user")
     # What there isn't.
+    access_programs: Any = refused("there are none")
     background: Any = refused("an answer is made while its client waits", False)
+    background_options: Any = refused("an answer is made while its client waits")
     context_management: Any = refused("use truncation")
     conversation: Any = refused("use previous_response_id")
+    image: Any = refused("this server reads and gives text alone")
+    moderation: Any = refused("nothing is moderated")
     prompt: Any = refused("there are no stored prompts")
     service_tier: Any = refused("there is one tier", "auto", "default")
 
