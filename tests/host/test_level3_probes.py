@@ -145,3 +145,25 @@ def test_bad_use_is_refused(run: Run, case: str) -> None:
         return await context.generate_until(max_tokens=2)
 
     assert run(program) == TOKENIZER.decode(tiny_oracle.greedy(PROMPT, 2))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 31, 32, 33, 70])
+def test_tokens_that_are_filled_in_are_scored_each_by_what_comes_before_it(run: Run, count: int) -> None:
+    tokens = [1, *(4 + 7 * number % 60 for number in range(count - 1))]
+
+    async def program() -> Any:
+        context = Context()
+        context.truncate(0)
+        half = count // 2
+        found = [*await context.fill_scored(tokens[:half], 2), *await context.fill_scored(tokens[half:], 2)]
+        return found, context.tokens, await context.likeliest(1)
+
+    found, kept, (after,) = run(program)
+    rows = tiny_oracle.logprobs_of_all(tuple(tokens))
+    assert kept == tokens == [entry.token for entry in found]
+    assert (found[0].logprob, found[0].alternatives) == (None, ())
+    for place, entry in enumerate(found[1:]):
+        best = sorted(range(len(rows[place])), key=lambda token: -rows[place][token])[:2]
+        assert entry.logprob == pytest.approx(float(rows[place][entry.token]), abs=1e-4)
+        assert [token for token, _ in entry.alternatives] == best
+    assert after[1] == pytest.approx(float(max(rows[-1])), abs=1e-4)

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/openai.md, which follow from what parameters are declared: ``python -m tests.support.openai_page``."""
+"""Writes the tables of docs/openai.md, which follow from the declared parameters: ``python -m tests.support.openai_page``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def table(kind: type[Parameters]) -> str:
         elif "x-accepted" in mark:
             rows["accepted"].append(f"| `{name}` | makes no difference: {mark['x-accepted']} |")
         else:
-            rows["honoured"].append(f"| `{name}` | {kind.NOTES.get(name, 'as in OpenAI’s API')} |")
+            told = kind.NOTES.get(name, "as in OpenAI's API")
+            rows["honoured"].append(f"| `{name}` | {told} |")
     return "\n".join(line for part in rows.values() for line in part) + "\n"
 
 

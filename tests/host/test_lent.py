@@ -1,0 +1,109 @@
+"""Contexts that one inferlet leaves for later ones: for a time, or until their pages are needed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pie_edge.control.engine import Engine
+from tests.host.hosting import finish
+from tests.host.tiny_hosting import on_tiny
+from tests.support.tiny import PAGE
+
+LEAVE = """
+from inferlet import Context, runtime
+async def main(input):
+    context = Context(seed=1)
+    context.fill(input["text"])
+    await context.generate_until(max_tokens=6, stop_tokens=[])
+    context.share("left", seconds=input["seconds"])
+    return context.tokens
+"""
+GO_ON = """
+from inferlet import Context, runtime
+async def main(input):
+    context = Context(seed=1)
+    context.truncate(0)
+    resumed = context.resume("left", input["tokens"])
+    context.fill(input["tokens"][len(context.tokens):])
+    context.fill(input["more"])
+    text = await context.generate_until(max_tokens=6, stop_tokens=[])
+    used = runtime.usage()
+    return [resumed, context.tokens, used.forwarded, used.cached]
+"""
+FILL = """
+from inferlet import Context
+async def main(input):
+    context = Context()
+    context.fill([5] * (input["tokens"] - 1))
+    await context.generate_until(max_tokens=1)
+"""
+REMOVE = "from inferlet.eta import WorkingSet\ndef main(): return WorkingSet.remove({!r})"
+PAGE_BYTES = 2048
+TEXT = "the one. stop and no yes or an end to it all"
+
+
+def test_a_later_inferlet_goes_on_where_one_has_ended_and_computes_only_what_is_new() -> None:
+    async def body(host: Any, engine: Engine) -> None:
+        left = (await finish(host, LEAVE, {"text": TEXT, "seconds": None})).result
+        asked = {"tokens": left, "more": " yes no"}
+        resumed, tokens, forwarded, cached = (await finish(host, GO_ON, asked)).result
+        assert resumed == len(left) - 1
+        # The last token of what was left, what is new, and what was made but the last.
+        assert (forwarded, cached) == (len(tokens) - 1 - resumed, 0)
+        assert (await finish(host, REMOVE.format("left"))).result
+        anew = (await finish(host, GO_ON, asked)).result
+        assert anew[:2] == [0, tokens] and anew[2] + anew[3] == len(tokens) - 1
+
+    on_tiny(body)
+
+
+def test_what_is_lent_goes_after_its_time() -> None:
+    async def body(host: Any, engine: Engine) -> None:
+        left = (await finish(host, LEAVE, {"text": TEXT, "seconds": 0.2})).result
+        assert "left" in engine.shared
+        for _ in range(200):
+            if "left" not in engine.shared:
+                break
+            await asyncio.sleep(0.01)
+        assert not len(engine.shared) and not engine.shared.dropped
+        assert (await finish(host, GO_ON, {"tokens": left, "more": " yes"})).result[0] == 0
+
+    on_tiny(body)
+
+
+def test_what_is_lent_makes_room_and_what_is_shared_does_not() -> None:
+    async def body(host: Any, engine: Engine) -> None:
+        await finish(host, LEAVE.replace('"left"', '"kept"'), {"text": TEXT, "seconds": None})
+        await finish(host, LEAVE, {"text": "END " + TEXT, "seconds": 1000})
+        assert "left" in engine.shared
+        ended = await finish(host, FILL, {"tokens": 12 * PAGE})
+        assert ended.error is None, ended
+        assert "left" not in engine.shared and engine.shared.dropped == 1
+        assert "kept" in engine.shared
+        assert (await finish(host, REMOVE.format("kept"))).result
+
+    on_tiny(body, settings={"kv_memory": 20 * PAGE_BYTES})
+
+
+def test_what_was_not_read_yet_can_t_be_shared_and_a_context_with_tokens_resumes_nothing() -> None:
+    program = """
+from inferlet import Context, errors
+async def main(input):
+    context, told = Context(), []
+    context.fill("the one")
+    for attempt in (lambda: context.share("x"), lambda: context.resume("x", [1, 2, 3]), lambda: context.share("x", seconds=-1)):
+        try:
+            attempt()
+        except errors.UsageError as error:
+            told.append(str(error))
+        if len(told) == 2:
+            await context.entropy()
+    return told
+"""
+
+    async def body(host: Any, engine: Engine) -> None:
+        told = (await finish(host, program)).result
+        assert ["can't be shared" in told[0], "in an empty one" in told[1], "-1 seconds" in told[2]] == [True] * 3
+
+    on_tiny(body)
