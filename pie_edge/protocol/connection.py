@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -208,9 +207,7 @@ class Connection:
                 for data in await self._wire.receive():
                     self._take(from_server(data))
         except PieError as error:
-            self._end(error)
-            with contextlib.suppress(PieError):
-                await self._wire.close()
+            self._end(error)  # whoever holds the connection closes it
 
     def _take(self, message: FromServer) -> None:
         match message:

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +37,9 @@ def watch(gone: Callable[[], None], grace: float = GRACE_SECONDS) -> None:
     loop = asyncio.get_running_loop()
 
     def wait() -> None:
-        sys.stdin.buffer.read()
+        # Not through sys.stdin: a thread inside of it when Python ends is a fatal error.
+        while os.read(0, 4096):
+            pass
         try:
             loop.call_soon_threadsafe(gone)
         finally:

@@ -153,7 +153,7 @@ class Supervisor:
         self.address = None
         if connection is not None:
             await connection.close()
-        if process is None or process.returncode is not None:
+        if process is None:
             return
         assert process.stdin is not None
         process.stdin.close()

@@ -58,6 +58,7 @@ class Watched:
     def __init__(self, connection: Connection, window: int = 2**16) -> None:
         self.events: list[Any] = []
         self.over: asyncio.Future[Ended] = asyncio.get_running_loop().create_future()
+        self.over.add_done_callback(lambda over: over.cancelled() or over.exception())
         self.changed = asyncio.Event()
         self.remote = Remote(connection, window, self._take, self.over.set_exception)
 

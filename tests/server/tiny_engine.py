@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from typing import Any
@@ -21,8 +22,10 @@ CARD = ModelCard("tiny", 256, 1_700_000_000, True, False, "A tiny random llama",
 
 
 async def open_engine(settings: Settings, progress: Any) -> Opened:
-    """``model`` says how it goes: ``tiny``, or ``broken``."""
+    """``model`` says how it goes: ``tiny``, ``slow`` or ``broken``."""
     progress(0, 2, "reading nothing")
+    if settings.model == "slow":
+        await asyncio.sleep(30)
     if settings.model == "broken":
         raise BadCheckpoint("broken.gguf is no checkpoint; name another")
     spill: Spill | None = None

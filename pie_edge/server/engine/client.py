@@ -19,6 +19,7 @@ from pie_edge.protocol.messages import (
     Credit,
     Detach,
     Done,
+    Ended,
     FromServer,
     Hello,
     Install,
@@ -199,11 +200,12 @@ class Client(asyncio.Protocol):
             self._settle(running)
 
     def _hear(self, message: FromServer) -> None:
+        if isinstance(message, Ended):
+            self._attached.pop(message.instance, None)
         self._answer(message)
 
     def _settle(self, running: Running) -> None:
         if running.told:
-            self._attached.pop(running.id, None)
             self._desk.registry.settle(running)
 
     def _detach(self, instance: str) -> None:

@@ -8,6 +8,7 @@ connect. Standard input stays open as long as whoever started it lives, so that 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -31,6 +32,7 @@ from pie_edge.server.engine.watched import watched
 
 FAILED, STUCK = 1, 75
 """Exit statuses: the model couldn't be opened; the device was lost and doesn't come back."""
+_HEAR_SECONDS = 10.0
 _LONGEST_PATH = 100
 """Of a Unix socket, in bytes: 104 on macOS, 108 on Linux."""
 
@@ -85,12 +87,21 @@ async def _open(desk: Desk, opener: Opener, settings: Settings) -> bool:
         opened = watched(await opener(settings, progress), settings.serve)
     except Exception as error:
         desk.failed(told(error))
+        await _until_heard(desk)
         return False
     # What loading made stays: without it a collection takes a tenth of the time, and no step waits for one.
     gc.collect()
     gc.freeze()
     desk.ready(opened)
     return True
+
+
+async def _until_heard(desk: Desk) -> None:
+    """It may have failed sooner than anybody could connect."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_HEAR_SECONDS):
+            while not desk.clients:
+                await asyncio.sleep(0.01)
 
 
 async def _listen(desk: Desk, folder: Path) -> tuple[asyncio.Server, Address]:
