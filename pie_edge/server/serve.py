@@ -104,12 +104,22 @@ async def serving(
             host, port = listener.getsockname()[:2]
             named = f"[{host}]" if ":" in host else host
             try:
+                await _until_started(server, listening)
                 yield Serving(f"http://{named}:{port}", supervisor, built.gate, server, serve.drain)
             finally:
                 server.should_exit = server.force_exit = True
                 await asyncio.gather(listening, return_exceptions=True)
         finally:
             await supervisor.close()
+
+
+async def _until_started(server: uvicorn.Server, listening: asyncio.Task[None]) -> None:
+    """uvicorn sets a flag, and tells nobody."""
+    while not server.started:
+        if listening.done():
+            await listening
+            raise UsageError("the server didn't start; its log says why")
+        await asyncio.sleep(0.005)
 
 
 class _Server(uvicorn.Server):

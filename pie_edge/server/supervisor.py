@@ -102,6 +102,8 @@ class Supervisor:
             state = self._connection.state
             if state.phase == "failed":
                 return errors.by_code(state.code)(state.message)
+            # Known at once; why, only when the process has gone.
+            self._heard(State(0, "loading", what="the engine ended and is started again"))
             return Disconnected(await self._last_words())
         except PieError as error:
             return error

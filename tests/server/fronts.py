@@ -100,7 +100,9 @@ def unchunked(data: bytes) -> bytes:
 
 def chat(content: str, *, model: str = "scripted", **more: Any) -> bytes:
     """The body of a chat completion."""
-    return json.dumps({"model": model, "messages": [{"role": "user", "content": content}], **more}).encode()
+    return json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": content}], "temperature": 0, **more}
+    ).encode()
 
 
 CHAT = "/v1/chat/completions"
