@@ -50,13 +50,14 @@ def submit(
     runnable: Path | str = path if path.exists() else program
 
     async def work(client: Client) -> None:
-        instance = await client.launch(runnable, given, seed=seed, detached=not follow)
         if follow:
-            await _follow(instance, as_json)
-        elif as_json:
-            print_json({"id": instance.id, "name": instance.name})
+            await _follow(await client.launch(runnable, given, seed=seed), as_json)
+            return
+        id = await client.submit(runnable, given, seed=seed)
+        if as_json:
+            print_json({"id": id})
         else:
-            print(instance.id)
+            print(id)
 
     _with_client(url, api_key, work)
 

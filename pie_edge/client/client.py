@@ -13,8 +13,8 @@ from pie_edge.client.instance import Instance, Result
 from pie_edge.client.program import Program, read
 from pie_edge.client.websocket import WebSocketWire
 from pie_edge.errors import UsageError
-from pie_edge.protocol.connection import Connection
-from pie_edge.protocol.messages import Row, State, Terminate
+from pie_edge.protocol.connection import Connection, Remote
+from pie_edge.protocol.messages import Detach, Row, State, Terminate
 from pie_edge.protocol.messages import Signal as _Signal
 
 Runnable = Program | Path | str
@@ -68,19 +68,18 @@ class Client:
         Raises UsageError, ResourceError where too many are alive, NotReady while the model loads.
         """
         instance = Instance(self._connection)
-        named = {"program": program} if isinstance(program, str) else {"source": read(program)}
-        known = name or (program.name if isinstance(program, Program) else getattr(program, "stem", ""))
-        await self._connection.launch(
-            instance.remote,
-            _document(input or {}),
-            **named,
-            name=known,
-            seed=seed,
-            time=time,
-            memory=memory,
-            detached=detached,
-        )
+        options = {"name": name, "seed": seed, "time": time, "memory": memory, "detached": detached}
+        await self._connection.launch(instance.remote, _document(input or {}), **_asked(program, options))
         return instance
+
+    async def submit(self, program: Runnable, input: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """Starts a program for somebody to attach to later, by the id that this gives: nothing of what it says is lost.
+        ``options`` are those of ``launch``."""
+        remote = Remote(self._connection, 0, lambda event: None, lambda error: None)
+        asked = _asked(program, {**options, "detached": True})
+        await self._connection.launch(remote, _document(input or {}), **asked)
+        await self._connection.tell(Detach, remote.instance)
+        return remote.instance
 
     async def run(
         self,
@@ -121,6 +120,13 @@ class Client:
     async def ask(self, what: str, input: Any = None) -> Any:
         """A question to the server's engine, such as ``metrics``. Raises UsageError for one that it doesn't answer."""
         return json.loads(await self._connection.ask(what, json.dumps(input)))
+
+
+def _asked(program: Runnable, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of ``Launch``."""
+    named = {"program": program} if isinstance(program, str) else {"source": read(program)}
+    name = options.get("name") or (program.name if isinstance(program, Program) else getattr(program, "stem", ""))
+    return {**options, **named, "name": name}
 
 
 def _document(input: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import Literal
 from pie_edge.errors import (
     ContextOverflow,
     DeviceLost,
+    Disconnected,
     EpilogueError,
     InferletError,
     InferletTimeout,
@@ -19,6 +20,7 @@ from pie_edge.errors import (
     PieError,
     TemplateError,
     TokenizerError,
+    Unauthorized,
     Unsupported,
     UsageError,
     by_code,
@@ -44,6 +46,8 @@ _KINDS: tuple[tuple[type[PieError], int, Kind], ...] = (
     (NotReady, 503, "unavailable"),
     (OutOfPages, 503, "unavailable"),
     (DeviceLost, 503, "unavailable"),
+    (Disconnected, 503, "unavailable"),
+    (Unauthorized, 401, "invalid"),
     (InferletTimeout, 504, "timeout"),
 )
 
