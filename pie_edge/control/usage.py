@@ -32,6 +32,10 @@ class Usage:
     first_result: float = 0.0
     last_result: float = 0.0
 
+    def counts(self) -> dict[str, int]:
+        """All but when."""
+        return {name: getattr(self, name) for name in _COUNTS}
+
     def add(self, other: Usage) -> None:
         """Count what another space used, too; not when."""
         for name in _COUNTS:
