@@ -103,7 +103,9 @@ class RunAhead:
         """A single token at its own place whose epilogue chooses the next one, with room for that, in a context that somebody
         still has."""
         context = work.context
-        if not self.enabled or context is None or work.epilogue is None or context.distrust or context.retired:
+        if not (self.enabled and work.predictable) or context is None or work.epilogue is None:
+            return False
+        if context.distrust or context.retired:
             return False
         return (
             len(work.tokens) == 1

@@ -99,6 +99,7 @@ class Calls:
             mask=request.mask,
             observed=request.observed,
             adapter=request.adapter,
+            predictable=request.predictable,
             sources=request.sources,
             using=False,
         )

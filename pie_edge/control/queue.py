@@ -153,6 +153,8 @@ class Work:
     sources: tuple[Cell, ...] = ()
     cells: dict[int, Cell] = field(default_factory=dict)
     confirmed: bool = True
+    predictable: bool = True
+    """Whether the pass after it could be told: not where the host gives it a value that follows from what is sampled."""
     done: int = 0
     adopted: int | None = None
     flying: int = 0

@@ -42,6 +42,8 @@ class Request:
     """What to do instead of a pass, when the queue has come to it."""
     observed: Observation | None = None
     adapter: int = 0
+    predictable: bool = True
+    """Whether the next pass may be prepared from this one."""
 
 
 class Submitter(Protocol):
@@ -240,6 +242,7 @@ class Space:
             kept=exchange.kept if exchange else (),
             observed=call.observed,
             adapter=self.adapter_number(call.adapter),
+            predictable=not any(isinstance(source, Cell) for _, source in call.fetches),
         )
         work = self.engine.enqueue(self, request)
         if context.gone:

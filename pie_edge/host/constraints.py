@@ -45,6 +45,10 @@ class Constraints:
             )
         )
 
+    def prepare(self) -> None:
+        """What the first grammar would wait for."""
+        self.compiler.prepare()
+
     async def compile(self, source: Source) -> Grammar:
         """On another thread. Raises GrammarError."""
         return await asyncio.to_thread(lambda: self.compiler.compile(source))

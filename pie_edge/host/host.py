@@ -224,6 +224,11 @@ class Host:
         """
         return self._start(program, input, name, seed, on_text, on_log, limits, has_client=True)
 
+    async def prepare_grammars(self) -> None:
+        """What the first grammar would wait for: the vocabulary as a tree. That takes up to a second for the largest ones, and
+        nothing else runs meanwhile, so a server does it before it takes requests."""
+        await asyncio.to_thread(self._model.constraints.prepare)
+
     async def close(self) -> None:
         """Ends all instances with InferletCancelled, and the clock."""
         self._closed = True

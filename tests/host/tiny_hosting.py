@@ -29,14 +29,14 @@ async def tiny_host(
     settings: dict[str, Any] | None = None,
     backend: ReferenceBackend | None = None,
     opening: Callable[..., Awaitable[Engine]] = open_tiny,
+    tokenizer: Any = None,
     **limits: Any,
 ) -> AsyncIterator[tuple[Host, Engine]]:
     """At the end nothing may be left of any inferlet but what it exported."""
     engine = await opening(backend or ReferenceBackend(), **(settings or {}))
-    tokenizer: Any = TinyTokenizer()
     host = await Host.open(
         engine,
-        tokenizer,
+        tokenizer or TinyTokenizer(),
         TinyTurns(),
         Limits(**{"time": 60.0, **limits}),
         data=data,

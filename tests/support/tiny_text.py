@@ -4,6 +4,7 @@ that is hard about it."""
 from __future__ import annotations
 
 from pie_edge.errors import InvalidHandle
+from pie_edge.tokenizer.formats import Formats
 from pie_edge.tokenizer.vocabulary import Kind
 
 CONTROL = {0: "<pad>", 1: "<bos>", 2: "<eos>", 3: "<turn>"}
@@ -58,6 +59,8 @@ class TinyTokenizer:
 
 class TinyTurns:
     """A chat template: ``<turn>u`` text, ``<turn>s`` text, ``<turn>a`` text; each turn ends with a newline."""
+
+    formats = Formats()
 
     def __init__(self) -> None:
         self._encode = TinyTokenizer().encode
