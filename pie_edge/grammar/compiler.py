@@ -17,7 +17,7 @@ from pie_edge.grammar.vocabulary import Adapter, Vocabulary
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-MOST_KEPT = 256
+MOST_KEPT = 64
 """Compiled grammars."""
 MOST_TRIED = 100
 """Parts of a schema, to find the one that is refused."""
@@ -33,7 +33,7 @@ _LIMITS: Any = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 100_000,
     "step_max_items": 20_000,
-    "max_lexer_states": 50_000,
+    "max_lexer_states": 30_000,
     "max_grammar_size": 200_000,
     "verbose_errors": False,
 }
@@ -72,7 +72,7 @@ class Compiler:
         with self._lock:
             if self._tokenizer is None:
                 tokenizer: Any = Adapter(self.vocabulary)
-                self._tokenizer = llguidance.LLTokenizer(tokenizer, eos_token=sorted(self.vocabulary.stops))
+                self._tokenizer = llguidance.LLTokenizer(tokenizer, eos_token=tokenizer.stops)
 
     def compile(self, source: Source) -> Grammar:
         """Raises GrammarError for a source that isn't one, or that can't be enforced."""

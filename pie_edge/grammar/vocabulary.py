@@ -25,13 +25,18 @@ class Vocabulary:
         return -(-self.size // 32)
 
 
+END = b"<end of the text>"
+
+
 class Adapter:
     """As the matching library asks for a tokenizer: these names are its own."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.tokens = list(vocabulary.tokens)
-        self.special_token_ids = sorted(vocabulary.special)
-        self.eos_token_id = min(vocabulary.stops)
+        self.tokens = [*vocabulary.tokens, END]
+        """The last one is no token of the model's: it ends a text where the model has nothing to end one with."""
+        self.special_token_ids = [*sorted(vocabulary.special), len(vocabulary.tokens)]
+        self.stops = sorted(vocabulary.stops) or [len(vocabulary.tokens)]
+        self.eos_token_id = self.stops[0]
         self.bos_token_id = None
         self.is_tokenizer_wrapper = True
         self._encode = vocabulary.encode

@@ -67,7 +67,7 @@ REFUSED = {
     'tools.matcher([{"function": {"name": "f"}}], "required")': ("unsupported", "no format in which it calls tools"),
     "tools.matcher(3)": (None, "TypeError"),
     "tools.matcher([{}])": ("template", "tool 0"),
-    "[grammar.Grammar.json() for _ in range(1001)]": ("resource", "1,000 grammars"),
+    "[grammar.Grammar.json() for _ in range(257)]": ("resource", "256 grammars"),
 }  # fmt: skip
 
 

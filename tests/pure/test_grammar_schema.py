@@ -101,6 +101,19 @@ SCHEMAS: dict[str, Any] = {
         "additionalProperties": False,
         "minProperties": 2,
     },
+    "names that are listed": {
+        "$id": "https://example.com/counts",
+        "type": "object",
+        "propertyNames": {"$ref": "#/$defs/colour"},
+        "additionalProperties": {"type": "integer"},
+        "$defs": {"colour": {"enum": ["red", "green"], "title": "Colour"}},
+        "minProperties": 1,
+    },
+    "names by a pattern": {
+        "type": "object",
+        "propertyNames": {"pattern": "^[a-c]{2}$"},
+        "additionalProperties": {"const": 1},
+    },
     "lengths": {"type": "string", "minLength": 2, "maxLength": 4},
     **{
         f"format {name}": {"type": "string", "format": name}

@@ -11,9 +11,13 @@ from pie_edge.grammar.schema.refusal import Place, refuse
 ANNOTATIONS = {
     *("$schema", "$defs", "definitions", "$comment", "title", "description", "default", "example", "examples"),
     *("readOnly", "writeOnly", "deprecated", "contentMediaType", "contentEncoding", "contentSchema"),
-    *("discriminator", "externalDocs", "xml"),
+    *("$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", "discriminator", "externalDocs", "xml"),
 }
-"""They say nothing of what is valid. ``discriminator`` stands beside ``oneOf``, which says it itself."""
+"""They say nothing of what is valid. ``discriminator`` stands beside ``oneOf``, which says it itself; anchors are for references
+that are refused."""
+
+OF_THE_WHOLE = {"$id", "id"}
+"""Annotations of the root; elsewhere they change what references mean."""
 
 DIALECTS = {
     *(f"http://json-schema.org/draft-0{number}/schema" for number in (4, 6, 7)),
@@ -30,15 +34,12 @@ REMEDIES = {
     **dict.fromkeys(
         ("contains", "minContains", "maxContains"), "what some items are can't be enforced; use prefixItems"
     ),
-    "propertyNames": "names can't be enforced this way; use patternProperties with additionalProperties false",
+    "propertyNames": "names can be enforced where they are an enum, or a pattern, and no properties stand beside them",
     "unevaluatedProperties": "it can't be enforced; use additionalProperties in each part",
     "unevaluatedItems": "it can't be enforced; use items in each part",
     "nullable": 'this keyword is OpenAPI\'s; write "type": ["…", "null"]',
     **dict.fromkeys(("$dynamicRef", "$recursiveRef"), "dynamic references can't be followed; use $ref"),
-    **dict.fromkeys(
-        ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"),
-        "references go by place alone, like '#/$defs/name'; leave it out",
-    ),
+    **dict.fromkeys(("$id", "id"), "references go by place in the whole, like '#/$defs/name'; leave it out"),
 }
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")

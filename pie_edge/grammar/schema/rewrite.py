@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from pie_edge.grammar.schema.disjoint import Comparison
-from pie_edge.grammar.schema.keywords import ANNOTATIONS, REMEDIES, Check
+from pie_edge.grammar.schema.keywords import ANNOTATIONS, OF_THE_WHOLE, REMEDIES, Check
 from pie_edge.grammar.schema.literals import literal
 from pie_edge.grammar.schema.patterns import PatternError, translated
-from pie_edge.grammar.schema.refusal import Place, refuse
+from pie_edge.grammar.schema.refusal import ROOT, Place, refuse
 
 Schema = Any
 """An object, or False."""
 
+_ANYTHING: tuple[Any, ...] = (True, {})
+_MOST_REFERENCES = 8
+"""One after the other."""
 _MOST_CHOICES = 64
 """Of members that make up a minimum."""
 
@@ -41,7 +44,7 @@ class Rewriter:
 
     def rewritten(self) -> Schema:
         for keyword in self._schema:
-            if keyword in ANNOTATIONS or keyword.startswith("x-"):
+            if keyword in ANNOTATIONS or keyword.startswith("x-") or (keyword in OF_THE_WHOLE and self._place == ROOT):
                 continue
             if keyword not in REWRITES:
                 refuse(self._place / keyword, REMEDIES.get(keyword, "this keyword isn't supported"))
@@ -103,7 +106,30 @@ class Rewriter:
         }
 
     def _others(self, keyword: str) -> None:
-        self._written[keyword] = self._below(self._schema[keyword], keyword)
+        if "propertyNames" not in self._schema or self._schema["propertyNames"] in _ANYTHING:
+            self._written[keyword] = self._below(self._schema[keyword], keyword)
+
+    def _property_names(self, keyword: str) -> None:
+        """Names that are listed, or that match a pattern, and no others."""
+        names, place = self._schema[keyword], self._place / keyword
+        if names in _ANYTHING or names == {"type": "string"}:
+            return
+        for _ in range(_MOST_REFERENCES):
+            if isinstance(names, dict) and names.keys() - ANNOTATIONS == {"$ref"}:
+                names = self._preparation.resolve(names["$ref"], place / "$ref")
+        meant = {} if not isinstance(names, dict) else {k: v for k, v in names.items() if k not in ANNOTATIONS}
+        beside = {"properties", "patternProperties"} & self._schema.keys()
+        others = self._below(self._schema.get("additionalProperties", True), "additionalProperties")
+        if beside or meant.pop("type", "string") != "string" or len(meant) != 1:
+            refuse(place, REMEDIES[keyword])
+        listed = [meant["const"]] if "const" in meant else meant.get("enum")
+        if isinstance(listed, list) and all(isinstance(name, str) for name in listed):
+            self._written["properties"] = dict.fromkeys(listed, others)
+        elif "pattern" in meant:
+            self._written["patternProperties"] = {self._pattern_of(meant["pattern"], place / "pattern"): others}
+        else:
+            refuse(place, REMEDIES[keyword])
+        self._written["additionalProperties"] = False
 
     def _required(self, keyword: str) -> None:
         self._written[keyword] = list(dict.fromkeys(self._check.strings(keyword)))
@@ -196,7 +222,7 @@ class Rewriter:
     # Without a meaning where they allow everything.
 
     def _trivial(self, keyword: str) -> None:
-        if self._schema[keyword] not in (True, {}):
+        if self._schema[keyword] not in _ANYTHING:
             refuse(self._place / keyword, REMEDIES[keyword])
 
 
@@ -222,6 +248,7 @@ REWRITES: Mapping[str, Callable[[Rewriter, str], None]] = {
     **dict.fromkeys(("minimum", "maximum"), Rewriter._bound),
     **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum"), Rewriter._exclusive_bound),
     "multipleOf": Rewriter._multiple_of,
-    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems", "propertyNames"), Rewriter._trivial),
+    **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), Rewriter._trivial),
+    "propertyNames": Rewriter._property_names,
 }
 """All keywords that are enforced."""

@@ -96,7 +96,9 @@ class Generation(AsyncIterator[str]):
         self._until = ending.until
         self._strings = StopStrings(strings)
         self._stop_tokens = frozenset(own) | _control_tokens(strings)
-        self._decoder: TextDecoder = decoder or chat.Decoder(continued=not begins)
+        # By a grammar the text is what it says, a leading space included.
+        continued = not begins or matcher is not None
+        self._decoder: TextDecoder = decoder or chat.Decoder(continued=continued)
         self._ends = [0]
         """Where the text ends after so many tokens, as far as it is certain then."""
 
