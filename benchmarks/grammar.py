@@ -58,7 +58,7 @@ TEXT = json.dumps(
     },
     ensure_ascii=False,
 )
-LONG_STRINGS = {"type": "array", "items": {"type": "string", "minLength": 40}}
+LONG_STRINGS = {"type": "array", "items": {"type": "string", "minLength": 40}, "minItems": 20}
 """Little of it is forced: what is measured is masks."""
 
 
