@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from pie_edge.server import page
 from pie_edge.server.metrics import EngineMetrics
 
-KEY = "a key/with+signs="
+KEY = "a-key/with+signs=&%"
 EVIL = '<img src=x onerror="window.broken=1"><script>window.broken=1</script>'
 ANSWER = ["Hello ", EVIL, " — ", "wörld\n", "bye"]
 SNAPSHOT = {"info": {}, "counters": {"read_rows": 7}, "gauges": {"pages": 8, "pages_used": 2}, "histograms": {}}

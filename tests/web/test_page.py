@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 
+from tests.support.scripted import Scripted
 from tests.web.browser import Page, browsing
 from tests.web.page_server import ANSWER, EVIL, KEY, MODEL, Played, serving
 
@@ -219,3 +224,51 @@ console.log(JSON.stringify({list(shares)}.map((share) => quantile(buckets, share
     )
     done = subprocess.run([node, script], check=True, timeout=60, capture_output=True, text=True)
     assert json.loads(done.stdout) == pytest.approx([quantile(buckets, share) for share in shares])
+
+
+SOURCE = """
+async def main(input):
+    print("running")
+    return {"got": input}
+"""
+
+
+@contextmanager
+def whole_server(folder: Path) -> Iterator[str]:
+    """``pie-edge serve`` with a key, over a model that says what it is told to."""
+    model = Scripted({"count": [" one", " two", " <b>three</b>"]}).write(folder / "scripted")
+    words = ["serve", "--model", str(model), "--backend", "cpu", "--port", "0", "--api-key", KEY]
+    command = [sys.executable, "-P", "-m", "pie_edge.cli", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        told = ""
+        while not ("is ready" in told and "listening on" in told):
+            line = server.stderr.readline()
+            assert line, told
+            told += line
+        # Nobody may be left waiting for a full pipe.
+        threading.Thread(target=server.stderr.read, daemon=True).start()
+        try:
+            yield told.split("listening on ")[1].split()[0]
+        finally:
+            server.send_signal(signal.SIGINT)
+            server.wait(30)
+
+
+def test_the_whole_server_chats_and_runs_an_inferlet_through_the_page(page: Page, tmp_path: Path) -> None:
+    with whole_server(tmp_path) as url:
+        page.open(url)
+        page.until("document.querySelector('#key-form')?.hidden === false")
+        page.type("#key", KEY)
+        page.press_enter()
+        page.until("document.querySelector('#state').textContent.includes('scripted on cpu')")
+        page.type("#prompt", "[count]")
+        page.press_enter()
+        page.until("document.querySelector('.message.assistant') && !document.querySelector('#send').disabled")
+        assert page.evaluate(f"{ASSISTANT}.textContent") == " one two <b>three</b>"
+        page.evaluate(f"document.querySelector('#source').value = {json.dumps(SOURCE)}")
+        page.evaluate("document.querySelector('#input').value = '{\"a\": 1}'")
+        page.click("#run")
+        said = page.until("!document.querySelector('#run').disabled && document.querySelector('#output').textContent")
+        assert said.startswith("running\n") and json.loads(said.split("\n", 1)[1]) == {"got": {"a": 1}}
+        page.until("document.querySelector('#table').innerText.includes('tokens saved')")
