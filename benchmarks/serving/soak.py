@@ -1,0 +1,62 @@
+"""Many requests in a row: whether memory stays flat and tokens keep their pace."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.serving.client import Client
+from benchmarks.serving.load import answer_all
+from benchmarks.serving.profiles import Profile
+from benchmarks.serving.servers import Server
+
+WINDOWS = 20
+WARM = 2
+"""Windows at the start that aren't compared: caches fill, kernels compile."""
+SMALL = Profile("soak", shared=20, own=(5, 30), tokens=(4, 12), first=60.0, next=60.0)
+
+
+@dataclass(frozen=True)
+class Window:
+    """One part of the run: bytes at its end, seconds between tokens (median), requests that failed."""
+
+    memory: int
+    next: float
+    errors: int
+
+
+@dataclass(frozen=True)
+class Soaked:
+    windows: tuple[Window, ...]
+
+    @property
+    def compared(self) -> tuple[Sequence[Window], Sequence[Window]]:
+        """The first and the last third of what comes after the warm-up."""
+        rest = self.windows[WARM:]
+        third = max(len(rest) // 3, 1)
+        return rest[:third], rest[-third:]
+
+    @property
+    def growth(self) -> float:
+        """Of memory, as a share."""
+        first, last = self.compared
+        return max(one.memory for one in last) / max(max(one.memory for one in first), 1) - 1
+
+    @property
+    def drift(self) -> float:
+        """Of the time between tokens, as a share."""
+        first, last = self.compared
+        return statistics.median(one.next for one in last) / statistics.median(one.next for one in first) - 1
+
+
+async def soak(client: Client, server: Server, requests: int, streams: int) -> Soaked:
+    bodies = SMALL.requests(server.model, 1)
+    windows = []
+    for _ in range(WINDOWS):
+        answers = await answer_all(client, list(itertools.islice(bodies, requests // WINDOWS)), streams)
+        gaps = [gap for answer in answers for gap in answer.gaps]
+        failed = sum(bool(answer.error) for answer in answers)
+        windows.append(Window(server.memory, statistics.median(gaps) if gaps else float("nan"), failed))
+    return Soaked(tuple(windows))
