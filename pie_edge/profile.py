@@ -11,9 +11,12 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
+
+from pie_edge.errors import UsageError
 
 TRACKS = ("requests", "queue", "batch", "control", "device", "guest")
 """From top to bottom."""
@@ -105,6 +108,25 @@ class TraceFile:
         place["id"] = key
         yield place | {"ph": "b", "ts": began * 1e6, "args": details}
         yield place | {"ph": "e", "ts": ended * 1e6}
+
+
+def begin(path: Path, process: str) -> TraceFile:
+    """Raises UsageError for a file that can't be made."""
+    try:
+        return TraceFile(path, process)
+    except OSError as error:
+        raise UsageError(f"--profile {path} can't be written: {error.strerror or error}; name another file") from None
+
+
+@contextmanager
+def traced(path: Path | None, process: str) -> Iterator[TraceFile | None]:
+    """A timeline that is whole however the block ends; None without a path. Raises UsageError, and at the end OSError."""
+    trace = None if path is None else begin(path, process)
+    try:
+        yield trace
+    finally:
+        if trace is not None:
+            trace.close()
 
 
 def join(parts: Iterable[Path], path: Path) -> None:

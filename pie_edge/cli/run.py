@@ -18,7 +18,7 @@ from pie_edge.cli.output import Printed, summary
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
 from pie_edge.errors import UsageError
-from pie_edge.profile import TraceFile
+from pie_edge.profile import traced
 
 if TYPE_CHECKING:
     from pie_edge.runtime import RunResult, Runtime
@@ -164,24 +164,23 @@ async def execute(request: Request, open_runtime: Opener) -> int:
 
 async def _run(request: Request, open_runtime: Opener, notes: Notes, printed: Printed) -> dict[str, Any]:
     settings = request.settings
-    runtime = await open_runtime(
-        settings.model, settings, backend=settings.backend, device=settings.device or None, progress=notes
-    )
-    trace = None
-    try:
-        if request.profile is not None:
-            trace = TraceFile(request.profile, "pie-edge run")
-            runtime.follow(trace)
-        notes.note(f"{settings.model} on {runtime.choice}")
-        outcome = await runtime.run(request.file, request.input, seed=request.seed, on_text=printed, on_log=notes.log)
-        if not request.json:
-            printed.finish(outcome.result)
-            notes.note(summary(outcome.usage, outcome.timings))
-        return _report(request, runtime, outcome, printed.text)
-    finally:
-        await runtime.close()
-        if trace is not None:
-            trace.close()
+    with traced(request.profile, "pie-edge run") as trace:
+        runtime = await open_runtime(
+            settings.model, settings, backend=settings.backend, device=settings.device or None, progress=notes
+        )
+        try:
+            if trace is not None:
+                runtime.follow(trace)
+            notes.note(f"{settings.model} on {runtime.choice}")
+            outcome = await runtime.run(
+                request.file, request.input, seed=request.seed, on_text=printed, on_log=notes.log
+            )
+            if not request.json:
+                printed.finish(outcome.result)
+                notes.note(summary(outcome.usage, outcome.timings))
+            return _report(request, runtime, outcome, printed.text)
+        finally:
+            await runtime.close()
 
 
 def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -> dict[str, Any]:

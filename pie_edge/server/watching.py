@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute
 
 from pie_edge.config import ServeSettings
-from pie_edge.errors import UsageError
-from pie_edge.profile import TraceFile, join
+from pie_edge.profile import TraceFile, begin, join
 from pie_edge.server import metrics, page, traces
 from pie_edge.server.admission import Admission
 from pie_edge.server.engine.watched import PART, part_of
@@ -78,14 +77,9 @@ class RequestTimeline:
 
 
 def _begin(profile: Path) -> TraceFile:
-    try:
-        for left in _parts(profile):
-            left.unlink()
-        return TraceFile(part_of(str(profile), "server"), "server")
-    except OSError as error:
-        raise UsageError(
-            f"--profile {profile} can't be written: {error.strerror or error}; name another file"
-        ) from None
+    for left in _parts(profile):
+        left.unlink(missing_ok=True)
+    return begin(part_of(str(profile), "server"), "server")
 
 
 def _parts(profile: Path) -> list[Path]:
