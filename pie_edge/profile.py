@@ -110,12 +110,14 @@ class TraceFile:
         yield place | {"ph": "e", "ts": ended * 1e6}
 
 
-def begin(path: Path, process: str) -> TraceFile:
-    """Raises UsageError for a file that can't be made."""
+def begin(path: Path, process: str, asked: Path | None = None) -> TraceFile:
+    """Raises UsageError for a file that can't be made; ``asked`` is what the user named, if that is another one."""
     try:
         return TraceFile(path, process)
     except OSError as error:
-        raise UsageError(f"--profile {path} can't be written: {error.strerror or error}; name another file") from None
+        raise UsageError(
+            f"--profile {asked or path} can't be written: {error.strerror or error}; name another file"
+        ) from None
 
 
 @contextmanager

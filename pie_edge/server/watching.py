@@ -79,7 +79,7 @@ class RequestTimeline:
 def _begin(profile: Path) -> TraceFile:
     for left in _parts(profile):
         left.unlink(missing_ok=True)
-    return begin(part_of(str(profile), "server"), "server")
+    return begin(part_of(str(profile), "server"), "server", profile)
 
 
 def _parts(profile: Path) -> list[Path]:
