@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from constraint import Constraint, close, may_precede, take_back
+from constraint import Constraint, bound_of, close, may_precede, take_back
 from inferlet import Context, Sampler, chat, model
 from inferlet.generation import Generation
 from inferlet.grammar import Grammar, Matcher
@@ -39,12 +39,12 @@ class Answer:
         self._sink = sink
         self._begin = begin
         self._sampler = _sampler(prompt.request["sampling"])
+        self._bound = bound_of(prompt)
 
     async def run(self) -> None:
         given, phase = self._constraint, None
         if given.text is None:
-            matcher = None if given.calls is None else given.calls.fork()
-            phase = await self._write(Parts(decoder_of(self._prompt)), matcher)
+            phase = await self._whole(None if given.calls is None else given.calls.fork())
         else:
             if may_precede(self._prompt):
                 phase = await self._precede()
@@ -52,10 +52,27 @@ class Answer:
                 phase = await self._write(Parts(Plain()), given.text)
         self._end(phase)
 
+    async def _whole(self, matcher: Matcher | None) -> Phase:
+        """All of it, in two where its reasoning is as long as it may be: then that is closed in between."""
+        parts = Parts(decoder_of(self._prompt))
+        if self._bound is None:
+            return await self._write(parts, matcher)
+        phase = await self._write(parts, matcher, until=lambda _: self._has_thought(parts))
+        if not self._has_thought(parts) or phase.generation.finish_reason != "until":
+            return phase
+        closer = close(self._context)
+        if matcher is not None:
+            matcher.accept(closer)
+        return await self._write(Parts(decoder_of(self._prompt, answering=True)), matcher)
+
+    def _has_thought(self, parts: Parts) -> bool:
+        """As much as it may, and hasn't ended that by itself."""
+        return self._bound is not None and parts.reasoning >= self._bound and not parts.began and not parts.called
+
     async def _precede(self) -> Phase:
         """Everything up to the answer's first text, which no grammar holds for: reasoning, or calls in its place."""
         parts = Parts(decoder_of(self._prompt))
-        phase = await self._write(parts, until=lambda _: parts.began)
+        phase = await self._write(parts, until=lambda _: parts.began or self._has_thought(parts), told=False)
         if parts.called or phase.is_cut:
             return phase
         if parts.began:
@@ -69,7 +86,9 @@ class Answer:
         parts: Parts,
         grammar: Grammar | Matcher | None = None,
         until: Callable[[Generation], bool] | None = None,
+        told: bool = True,
     ) -> Phase:
+        """``told``: its text is a part of the answer."""
         request, limit = self._request, self._request["max_tokens"]
         one_call = bool(self._prompt.tools) and not request["parallel_calls"]
 
@@ -87,7 +106,7 @@ class Answer:
             grammar=grammar,
         )
         scored = request["logprobs"] is not None
-        phase = Phase(self._number, generation, parts, self._sink, scored=scored, thinks=until is not None)
+        phase = Phase(self._number, generation, parts, self._sink, scored=scored, thinks=not told)
         await phase.run(self._begin)
         self.generated += generation.usage.generated
         self.reasoning += parts.reasoning

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferlet import Context, model, reasoning, tools
+from inferlet import Context, errors, model, reasoning, tools
 from inferlet.grammar import Grammar, Matcher
 from prompts import Prompt
 
@@ -67,11 +67,21 @@ def take_back(context: Context) -> int:
     return dropped
 
 
-def close(context: Context) -> None:
-    """Ends a reasoning that the model left open."""
-    closer = _CLOSERS.get(reasoning.format())
-    if closer is not None:
-        context.fill(closer, special=True)
+def bound_of(prompt: Prompt) -> int | None:
+    """After how many tokens the reasoning is closed. Raises UsageError where it can't be from outside."""
+    bound: int | None = prompt.request["thinking_tokens"]
+    if bound is None or reasoning.format() == "none":
+        return None
+    if reasoning.format() not in _CLOSERS:
+        raise errors.UsageError(f"{model.name()} thinks for as long as it likes; leave the bound of its thinking out")
+    return bound
+
+
+def close(context: Context) -> list[int]:
+    """Ends a reasoning that the model left open, with these tokens."""
+    tokens = model.encode(_CLOSERS.get(reasoning.format(), ""), special=True)
+    context.fill(tokens)
+    return tokens
 
 
 def _is_part(token: int) -> bool:

@@ -31,13 +31,13 @@ class Plain:
         return [tools.Text(text)] if (text := self._decoder.flush()) else []
 
 
-def decoder_of(prompt: Prompt) -> Plain | reasoning.Decoder | tools.Decoder:
-    """What takes the answer to a prompt apart."""
+def decoder_of(prompt: Prompt, *, answering: bool = False) -> Plain | reasoning.Decoder | tools.Decoder:
+    """What takes the answer to a prompt apart; ``answering``: what follows its reasoning."""
     conversation = prompt.conversation
     if conversation is None:
         return Plain()
     continued = bool(conversation["prefill"])
-    opened = False if continued else None
+    opened = False if continued or answering else None
     if prompt.tools:
         return tools.Decoder(prompt.tools, thinking=prompt.thinking, opened=opened, continued=continued)
     return reasoning.Decoder(thinking=prompt.thinking, opened=opened, continued=continued)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pie_edge.host import requests
 from pie_edge.host.children import Children
@@ -43,6 +43,8 @@ class Turns(Protocol):
 
     @property
     def formats(self) -> Formats: ...
+    @property
+    def thinks(self) -> Literal["never", "always", "switched"]: ...
     def prefix(self) -> Sequence[int]: ...
     def preamble(self, thinking: bool | None = None) -> Sequence[int]: ...
     def system(self, text: str, thinking: bool | None = None) -> Sequence[int]: ...

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pie_edge.control.metrics import metrics
-from pie_edge.errors import InferletCancelled, ResourceError, TemplateError, UsageError
+from pie_edge.errors import InferletCancelled, ResourceError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
 from pie_edge.host.constraints import Constraints
@@ -155,15 +155,8 @@ class Host:
 
     @property
     def thinks(self) -> Literal["never", "always", "switched"]:
-        """Whether the model thinks before it answers; ``switched``: as it is told."""
-        turns = self._model.turns
-        if turns is None or turns.formats.reasoning == "none":
-            return "never"
-        try:
-            turns.cue(thinking=False)
-        except TemplateError:
-            return "always"
-        return "switched"
+        """Whether the model thinks before it answers, and whether that can be switched."""
+        return "never" if self._model.turns is None else self._model.turns.thinks
 
     def metrics(self) -> dict[str, Any]:
         """The engine's figures, and what its inferlets took; plain data."""

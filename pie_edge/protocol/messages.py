@@ -147,7 +147,8 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """``device`` says where it runs."""
+    """``device`` says where it runs, ``thinks`` whether it thinks before it answers: ``never``, ``always``,
+    or ``switched``, as a request says."""
 
     name: str
     context: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp
 
 from pie_edge.config import ServeSettings
 from pie_edge.errors import PieError, UsageError
+from pie_edge.server import models
 from pie_edge.server.access import Access
 from pie_edge.server.gate import Gate
 from pie_edge.server.generation import Service
@@ -22,18 +24,22 @@ from pie_edge.server.generation import Service
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """Whose wire format the paths below ``prefix`` are of."""
+    """Whose wire format the paths are of that match ``paths``."""
 
-    prefix: str
+    paths: re.Pattern[str]
     routes: Callable[[Service], Sequence[Route]]
     error_response: Callable[[int, PieError], Response]
 
 
 def providers() -> tuple[Provider, ...]:
-    """The more specific prefix first."""
-    from pie_edge.server import openai
+    """The more specific paths first."""
+    from pie_edge.server import anthropic, google, openai
 
-    return (Provider("/v1/", openai.routes, openai.error_response),)
+    return (
+        Provider(re.compile("/v1/messages"), anthropic.routes, anthropic.error_response),
+        Provider(re.compile("/v1beta/|/v1/models/.*:"), google.routes, google.error_response),
+        Provider(re.compile("/v1/"), openai.routes, openai.error_response),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]
 
     def refuse(path: str, status: int, error: PieError) -> Response:
         for provider in known:
-            if path.startswith(provider.prefix):
+            if provider.paths.match(path):
                 return provider.error_response(status, error)
         return JSONResponse({"error": {"code": error.code, "message": error.message}}, status)
 
@@ -67,7 +73,7 @@ def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]
         response.headers.update(error.headers or {})
         return response
 
-    routes = [route for provider in known for route in provider.routes(service)]
+    routes = [*models.routes(service), *(route for provider in known for route in provider.routes(service))]
     app = Starlette(routes=[*routes, *others], exception_handlers={HTTPException: unknown, Exception: failed})
     gate = Gate(app, Access(settings.host, settings.api_keys, settings.cors), settings.body, refuse)
     return App(_with_cors(gate, settings.cors), gate)

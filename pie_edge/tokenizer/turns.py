@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pie_edge.errors import TemplateError
 from pie_edge.tokenizer.formats import Formats, detect
+from pie_edge.tokenizer.formats.detect import NONE
 from pie_edge.tokenizer.template import DEFAULT, MISSING, ChatTemplate
 from pie_edge.tokenizer.tokenizer import Tokenizer
 
@@ -100,6 +101,17 @@ class Turns:
         if not self.formats.has_tags:
             return False
         return self.formats.is_inside(self._tokenizer.decode(self.cue(thinking), special=True))
+
+    @cached_property
+    def thinks(self) -> Literal["never", "always", "switched"]:
+        """Whether the model thinks before it answers; ``switched``: its template can be told to have it think, or not."""
+        if self._template is None or self.formats.reasoning == NONE:
+            return "never"
+        try:
+            self._template.thinking(True)
+        except TemplateError:
+            return "always"
+        return "switched"
 
     @cached_property
     def formats(self) -> Formats:

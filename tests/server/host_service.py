@@ -50,8 +50,8 @@ class HostLauncher:
 
 def card_of(runtime: Runtime) -> Card:
     facts = runtime.engine.facts
-    chat = runtime.host._model.turns is not None
-    return Card(facts.name, facts.context, CREATED, chat, False, facts.description)
+    host = runtime.host
+    return Card(facts.name, facts.context, CREATED, host.chats, False, host.thinks, facts.description)
 
 
 @asynccontextmanager

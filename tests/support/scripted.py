@@ -3,7 +3,8 @@ first one by the last message.
 
 Attention and feed-forward layers add nothing, so the logits after a token are a row of the head. A *script* is a list of
 pieces, each one token of the vocabulary, followed by the end of the turn; a message whose text holds ``[name]`` is answered by
-the script of that name. After any other message, and after any other token, the logits are random, so draws differ by seed.
+the script of that name, and one that begins with thinking goes on after that where thinking is off. After any other message, and
+after any other token, the logits are random, so draws differ by seed.
 """
 
 from __future__ import annotations
@@ -60,7 +61,12 @@ TEMPLATE = """\
     {%- for name in NAMES %}
         {%- if messages[-1].content and '[' + name + ']' in messages[-1].content %}{{ '<|' + name + '|>' }}{% endif %}
     {%- endfor %}
-    {%- if enable_thinking is defined and enable_thinking is false %}{{ '<think></think>' }}{% endif %}
+    {%- if enable_thinking is defined and enable_thinking is false %}
+        {{- '<think></think>' }}
+        {%- for name in UNTHINKING %}
+            {%- if messages[-1].content and '[' + name + ']' in messages[-1].content %}{{ '<|' + name + '|>' }}{% endif %}
+        {%- endfor %}
+    {%- endif %}
 {%- endif %}"""
 
 
@@ -150,7 +156,10 @@ class Scripted:
         return folder
 
     def _config(self) -> dict[str, Any]:
-        names = "{%- set NAMES = " + json.dumps([name for name in self.scripts if name]) + " %}"
+        named = {name: pieces for name, pieces in self.scripts.items() if name}
+        unthinking = [name for name, pieces in named.items() if pieces[0] != "<think>"]
+        names = f"{{%- set NAMES = {json.dumps(list(named))} %}}"
+        names += f"{{%- set UNTHINKING = {json.dumps(unthinking)} %}}"
         return {"eos_token": "<|im_end|>", "chat_template": names + TEMPLATE}
 
     def _weights(self, size: int) -> dict[str, NDArray[np.float32]]:
