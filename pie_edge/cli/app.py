@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge import __version__
-from pie_edge.cli import config, doctor, evaluation, model, remote, run, serve, top, tune
+from pie_edge.cli import batch, config, doctor, evaluation, model, remote, run, serve, top, tune
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import UsageError
 
@@ -33,6 +33,7 @@ app.command("doctor")(doctor.doctor)
 app.command("tune")(tune.tune)
 app.command("top")(top.top)
 app.command("eval")(evaluation.evaluate)
+app.command("batch")(batch.batch)
 
 
 @reported

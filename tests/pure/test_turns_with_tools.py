@@ -123,6 +123,18 @@ def test_thinking_is_switched_in_the_piece_where_the_template_does_it(is_on: boo
             piece()
 
 
+def test_whether_a_model_thinks() -> None:
+    found = {name: turns_of(name).thinks for name in ("qwen3", "smollm3", "r1-distill", "qwen2.5", "phi3")}
+    assert found == {
+        "qwen3": "switched",
+        "smollm3": "switched",
+        "r1-distill": "always",
+        "qwen2.5": "never",
+        "phi3": "never",
+    }
+    assert Turns(turns_of("qwen3")._tokenizer, None).thinks == "never"
+
+
 def test_whether_the_cue_opens_the_reasoning() -> None:
     assert turns_of("qwen3.5").opens_reasoning()
     assert not turns_of("qwen3.5").opens_reasoning(False)
