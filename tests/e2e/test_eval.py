@@ -13,19 +13,13 @@ from tests.conftest import DATA
 from tests.e2e.conftest import Cli
 
 ORACLE: dict[str, Any] = json.loads((DATA / "perplexity.json").read_text(encoding="utf-8"))
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    path = tmp_path / "text.txt"
-    path.write_text(ORACLE["text"], encoding="utf-8")
-    return path
+TEXT = DATA / "lighthouse.txt"
 
 
 @pytest.mark.parametrize("run", ORACLE["runs"], ids=lambda run: f"{run['window']}-{run['stride']}")
-def test_perplexity_is_that_of_transformers(cli: Cli, smollm2_path: Path, text: Path, run: dict[str, Any]) -> None:
+def test_perplexity_is_that_of_transformers(cli: Cli, smollm2_path: Path, run: dict[str, Any]) -> None:
     done = cli(
-        *("eval", text, "--model", smollm2_path, "--backend", "cpu", "--json"),
+        *("eval", TEXT, "--model", smollm2_path, "--backend", "cpu", "--json"),
         *("--window", run["window"], "--stride", run["stride"]),
     )
     assert done.returncode == 0, done.stderr
@@ -33,7 +27,7 @@ def test_perplexity_is_that_of_transformers(cli: Cli, smollm2_path: Path, text: 
     assert (found["tokens"], found["scored"]) == (ORACLE["tokens"], run["scored"])
     assert found["nats"] == pytest.approx(run["nats"], rel=1e-5)
     if run["stride"] < run["window"]:  # then all but the first token are scored
-        assert found["bytes"] == len(ORACLE["text"].encode()) - len("The")
+        assert found["bytes"] == len(TEXT.read_bytes()) - len("The")
     assert found["perplexity"] == pytest.approx(math.exp(found["nats"] / found["scored"]))
     assert found["bits_per_byte"] == pytest.approx(found["nats"] / math.log(2) / found["bytes"])
 
