@@ -41,9 +41,5 @@ class Usage:
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
-    def counts(self) -> dict[str, int]:
-        """What was counted, by name, without the times."""
-        return {name: getattr(self, name) for name in _COUNTS}
-
 
 _COUNTS = [member.name for member in fields(Usage) if not member.name.endswith("_result")]

@@ -66,7 +66,12 @@ def test_a_shown_program_runs(place: str, block: str, cli: Cli, tmp_path: Path) 
         done = cli("run", "shown.py", "--", "--prompt", "Is water wet?")
     else:
         done = subprocess.run(
-            [sys.executable, str(tmp_path / "shown.py")], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, str(tmp_path / "shown.py")],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
     assert done.returncode == 0, f"{place}\n{done.stderr}"
 
