@@ -205,7 +205,7 @@ async def main(input):
         outcome = await host.launch(filler, {}).result()
         assert outcome.result == greedy([*range(5, 21), 30], 1)[0]
         assert outcome.usage.cached_tokens == 16
-        engine.pool.give_back(engine.shared.pop("document").entries)
+        assert engine.shared.remove("document")
         await asyncio.sleep(0)
 
     on_tiny(body)
