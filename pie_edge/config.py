@@ -82,6 +82,11 @@ class ServeSettings:
     drain: float = _setting(
         30.0, seconds(0, 1e6), "Seconds that running requests have when the server is asked to end."
     )
+    keep: float = _setting(
+        1800.0,
+        seconds(0, 1e8),
+        "Seconds that a response is kept, with its pages while there is room, for previous_response_id.",
+    )
     cors: tuple[str, ...] = _setting(
         (), origins(), "Origins of web pages that may use the server from a browser, or * for all; none by default."
     )

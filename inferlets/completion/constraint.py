@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from inferlet import Context, errors, model, reasoning, tools
@@ -13,13 +12,13 @@ from prompts import Prompt
 _CLOSERS = {"think": "</think>\n\n", "think-response": "</think>\n\n<response>", "brackets": "[/THINK]"}
 
 
-@dataclass(frozen=True)
 class Constraint:
     """``text`` holds for the answer's text, after reasoning; a model that calls instead needn't keep to it. ``calls`` holds for
     the whole answer, reasoning included."""
 
-    text: Grammar | None = None
-    calls: Matcher | None = None
+    def __init__(self, text: Grammar | None = None, calls: Matcher | None = None) -> None:
+        self.text = text
+        self.calls = calls
 
     @classmethod
     def of(cls, prompt: Prompt) -> Constraint:

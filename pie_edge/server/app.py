@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -31,14 +32,14 @@ class Provider:
     error_response: Callable[[int, PieError], Response]
 
 
-def providers() -> tuple[Provider, ...]:
+def providers(settings: ServeSettings) -> tuple[Provider, ...]:
     """The more specific paths first."""
     from pie_edge.server import anthropic, google, openai
 
     return (
         Provider(re.compile("/v1/messages"), anthropic.routes, anthropic.error_response),
         Provider(re.compile("/v1beta/|/v1/models/.*:"), google.routes, google.error_response),
-        Provider(re.compile("/v1/"), openai.routes, openai.error_response),
+        Provider(re.compile("/v1/"), partial(openai.routes, keep_seconds=settings.keep), openai.error_response),
     )
 
 
@@ -52,7 +53,7 @@ class App:
 
 def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]) -> App:
     """``others`` are the routes that are no provider's."""
-    known = providers()
+    known = providers(settings)
 
     def refuse(path: str, status: int, error: PieError) -> Response:
         for provider in known:
