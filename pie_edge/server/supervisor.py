@@ -87,8 +87,11 @@ class Supervisor:
             await asyncio.sleep(pause)
             began = asyncio.get_running_loop().time()
             error = await self._live()
-            if not self._was_ready and not self._first.done():
+            if not self._was_ready:
+                # What it can't start with won't be there the next time: whoever waits for it decides.
+                self._heard(State(0, "failed", code=error.code, message=error.message))
                 self._first.set_exception(error)
+                return
             lived = asyncio.get_running_loop().time() - began
             pause = 0.0 if lived > _HEALTHY_SECONDS else min(max(2 * pause, _FIRST_PAUSE), _LONGEST_PAUSE)
             self._heard(State(0, "loading", what=f"the engine ended ({error.message}) and is started again"))
