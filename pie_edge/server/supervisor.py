@@ -24,6 +24,8 @@ _HEALTHY_SECONDS = 60.0
 """An engine that was ready for so long had no fault in its start: the next one starts at once."""
 _ANSWER_SECONDS = 60.0
 _CLOSE_SECONDS = 10.0
+_PULSE_SECONDS, _SILENT_SECONDS = 10.0, 60.0
+"""A ready engine is asked how it is every so often, and is ended when it doesn't answer for so long."""
 
 
 class Supervisor:
@@ -100,9 +102,11 @@ class Supervisor:
         """One life of the engine: why it ended."""
         try:
             await self._begin()
-            assert self._connection is not None
-            await self._connection.ended.wait()
-            state = self._connection.state
+            connection = self._connection
+            assert connection is not None
+            if not await self._watched(connection):
+                return Disconnected(f"it gave no sign of life for {_SILENT_SECONDS:g} s")
+            state = connection.state
             if state.phase == "failed":
                 return errors.by_code(state.code)(state.message)
             # Known at once; why, only when the process has gone.
@@ -114,6 +118,22 @@ class Supervisor:
             return Disconnected(f"the engine's process can't be started: {error}")
         finally:
             await self._end()
+
+    async def _watched(self, connection: Connection) -> bool:
+        """Waits until the connection ends; False if the engine hangs, in a driver's call say."""
+        while not connection.ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(connection.ended.wait(), _PULSE_SECONDS)
+            if connection.state.phase == "ready" and not connection.ended.is_set():
+                try:
+                    await asyncio.wait_for(connection.status(), _SILENT_SECONDS)
+                except TimeoutError:
+                    assert self._process is not None
+                    self._process.kill()
+                    return False
+                except PieError:
+                    continue
+        return True
 
     async def _begin(self) -> None:
         from pie_edge.server.engine.process import orders_of
