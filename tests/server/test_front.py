@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pie_edge.server.serve import Serving
+from pie_edge.config import load
+from pie_edge.server.serve import Serving, serving
 from tests.server.fronts import CHAT, SCRIPTS, answer, ask, asking, chat, front, text_of, tiny_front, write_model
 
 LONG = "".join(SCRIPTS["long"])
@@ -154,6 +155,23 @@ def test_stopping_lets_running_requests_finish_and_takes_no_more(scripted: Path)
             assert b"w199 " in await reader.read(-1)
 
     on_front(scripted, body)
+
+
+def test_being_told_twice_to_stop_ends_it_at_once(scripted: Path) -> None:
+    async def body() -> None:
+        flags = {"model": str(scripted), "backend": "cpu", "serve.port": 0, "serve.drain": 1000.0}
+        async with serving(load(flags, {}).settings) as server:
+            running = asyncio.create_task(server.run())
+            await server.supervisor.ready()
+            async with asking(server.url, "POST", CHAT, chat("[long]", stream=True)) as (reader, _):
+                await reader.readuntil(b"w0 ")
+                server.stop()
+                done, _ = await asyncio.wait({running}, timeout=0.1)
+                assert not done
+                server.stop()
+                await asyncio.wait_for(running, 2)
+
+    asyncio.run(body())
 
 
 def test_an_engine_that_is_killed_leaves_a_server_that_says_so_and_comes_back(scripted: Path) -> None:
