@@ -4,8 +4,9 @@
 
 Two set-ups: the front in a process of its own (as ``pie-edge serve``), and in the engine's process, on its loop. In each,
 STREAMS chats are answered while bodies of 100,000 tokens come in. Of every callback of the engine's loop the time of its
-thread's CPU is taken, which other processes of the machine don't lengthen. ``Schedule._turn`` is a turn of guests, ``Engine._serve``
-makes steps: both are there without a server, too. A first load, which isn't counted, imports and compiles what is used.
+thread's CPU is taken, which other processes of the machine don't lengthen. ``Schedule._turn`` is a turn of guests, and
+``Engine._serve`` makes steps: both are there without a server, too. A first load, which isn't counted, imports and compiles
+what is used.
 """
 
 from __future__ import annotations
