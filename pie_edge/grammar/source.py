@@ -10,7 +10,7 @@ from pie_edge.errors import GrammarError
 
 Kind = Literal["json-schema", "json", "regex", "lark", "tools"]
 
-LONGEST = 128 * 1024
+LONGEST = 96 * 1024
 """Bytes of a source in UTF-8: reading one takes about a millisecond, in which no other thread has a turn."""
 
 

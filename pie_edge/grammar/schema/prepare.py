@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,7 @@ MOST_SCHEMAS = 10_000
 DEEPEST = 64
 _PAUSE = 50
 """Schemas after which other threads may go on."""
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,8 @@ def prepare(text: str) -> Prepared:
     """Raises GrammarError, which names the keyword and where it is."""
     try:
         root = json.loads(text, parse_constant=_no_number)
-        json.dumps(root, ensure_ascii=False).encode()
+        if _SURROGATE.search(text):
+            json.dumps(root, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise GrammarError("the schema has a lone surrogate, which no text can have; pass valid Unicode") from None
     except (ValueError, RecursionError) as error:
@@ -64,8 +67,10 @@ class _Preparation:
             reference = self._pending.pop()
             place = Place(reference)
             definitions[self._names[reference]] = self._schema(self.resolve(reference, place), place, 0)
+        time.sleep(0)
         if not finite.is_finite(schema, definitions):
             refuse(ROOT, "no finite value is valid: it needs itself, or false")
+        time.sleep(0)
         whole = {**schema, "$defs": definitions} if definitions else schema
         return Prepared(json.dumps(whole), tuple(self._parts), definitions)
 
