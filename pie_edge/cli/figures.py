@@ -102,11 +102,14 @@ def rows(figures: Between) -> Sequence[tuple[str, str]]:
         return [("engine", "not ready: its model is loading, or it is started anew")]
     hits, asked = figures.count("prefix_hit_tokens"), figures.count("forwarded_tokens")
     cached = f"{hits / (hits + asked):.0%} of tokens" if hits + asked else "-"
-    batch = figures.mean("step_calls")
+    batch, growth = figures.mean("step_calls"), now("queue_growth_calls_per_second")
     return [
         ("model", f"{info.get('model', '?')} on {info.get('backend', '?')} ({info.get('device', '?')})"),
         ("streams", f"{now('http_requests_active'):.0f} requests, {now('inferlets'):.0f} inferlets"),
-        ("queue", f"{now('calls_waiting'):.0f} calls, {now('queue_growth_calls_per_second'):+.1f} a second"),
+        (
+            "queue",
+            f"{now('generations_waiting'):.0f} requests, {now('calls_waiting'):.0f} calls, {growth:+.1f} a second",
+        ),
         ("waiting", _times(figures, "queue_seconds")),
         ("batch", "-" if batch is None else f"{batch:.1f} calls a step, {rate('steps'):.1f} steps a second"),
         ("tokens", f"{rate('read_rows'):.1f} a second chosen, {rate('forwarded_tokens'):.1f} forwarded"),

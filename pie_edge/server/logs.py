@@ -12,19 +12,21 @@ from typing import Any, Literal, TextIO
 from pie_edge.server.exchange import Exchange
 
 LOGGER = logging.getLogger("pie_edge")
+UVICORN = logging.getLogger("uvicorn")
 QUIET = ("/health", "/metrics")
 """What is asked for all the time, and told of only when it fails."""
 Format = Literal["human", "json"]
 
 
 def configure(form: Format, stream: TextIO | None = None, quiet: bool = False) -> None:
-    """From now on what is logged under ``pie_edge`` goes to the stream, standard error by default; with ``quiet`` warnings and
-    errors alone."""
+    """From now on what we and uvicorn log goes to the stream, standard error by default; with ``quiet`` warnings and errors
+    alone."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Human())
-    LOGGER.handlers = [handler]
-    LOGGER.setLevel(logging.WARNING if quiet else logging.INFO)
-    LOGGER.propagate = False
+    for logger, level in ((LOGGER, logging.WARNING if quiet else logging.INFO), (UVICORN, logging.WARNING)):
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
 
 
 def event(name: str, text: str, /, **fields: Any) -> None:

@@ -148,6 +148,8 @@ def _config(asgi: ASGIApp) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         access_log=False,
+        # Its own would take the place of ours (see ``logs``).
+        log_config=None,
         log_level="warning",
         timeout_graceful_shutdown=1,
     )

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -49,14 +50,25 @@ class Kept:
         self.exchanges.append(exchange)
 
 
+@contextmanager
+def configured(form: logs.Format) -> Iterator[io.StringIO]:
+    """What is logged in this form while the block runs."""
+    loggers = (logs.LOGGER, logs.UVICORN)
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    stream = io.StringIO()
+    logs.configure(form, stream)
+    try:
+        yield stream
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
 @pytest.fixture
 def logged() -> Iterator[io.StringIO]:
-    stream = io.StringIO()
-    before = logs.LOGGER.handlers, logs.LOGGER.propagate, logs.LOGGER.level
-    logs.configure("json", stream)
-    yield stream
-    logs.LOGGER.handlers, logs.LOGGER.propagate = before[:2]
-    logs.LOGGER.setLevel(before[2])
+    with configured("json") as stream:
+        yield stream
 
 
 def test_metrics_count_requests_tokens_and_the_time_between_them() -> None:
@@ -152,20 +164,23 @@ def test_an_error_is_told_by_its_code(error: PieError, code: str, logged: io.Str
 
 
 def test_lines_for_people_say_the_same_and_other_logs_pass_through() -> None:
-    stream = io.StringIO()
-    before = logs.LOGGER.handlers, logs.LOGGER.propagate
-    try:
-        logs.configure("human", stream)
-        exchange = Exchange("r1", "POST", "/v1/x", status=200, model="tiny", prompt=3, generated=2)
-        exchange.ended = exchange.began + 1.5
+    exchange = Exchange("r1", "POST", "/v1/x", status=200, model="tiny", prompt=3, generated=2)
+    exchange.ended = exchange.began + 1.5
+    with configured("human") as stream:
         logs.RequestLog().ended(exchange)
         logging.getLogger("pie_edge.engine").warning("the engine is started anew")
-    finally:
-        logs.LOGGER.handlers, logs.LOGGER.propagate = before
     assert stream.getvalue().splitlines() == [
         "pie-edge: POST /v1/x 200 in 1.50 s: 3 tokens (0 cached), 2 generated [r1]",
         "pie-edge: the engine is started anew",
     ]
+
+
+def test_what_uvicorn_says_is_in_the_same_form(logged: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").error("a broken %s", "request")
+    logging.getLogger("uvicorn.access").info("not this")
+    (line,) = logged.getvalue().splitlines()
+    told = json.loads(line)
+    assert (told["event"], told["level"], told["message"]) == ("log", "error", "a broken request")
 
 
 def spans_of(parent: str) -> dict[str, ReadableSpan]:

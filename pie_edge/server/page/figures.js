@@ -56,9 +56,10 @@ function show(look) {
   const grown = (name) => (before ? Math.max(now(name) - (before.values.get(name) ?? 0), 0) : 0);
   const seconds = before ? Math.max(look.seconds - before.seconds, 0.001) : 1;
   const steps = grown("step_calls_count");
+  const growth = now("queue_growth_calls_per_second");
   const rows = [
     ["Requests", `${now("http_requests_active")}, ${now("inferlets")} inferlets`],
-    ["Queue", `${now("calls_waiting")} calls, ${signed(now("queue_growth_calls_per_second"))} a second`],
+    ["Queue", `${now("generations_waiting")} requests, ${now("calls_waiting")} calls, ${signed(growth)} a second`],
     ["Batch", steps ? `${(grown("step_calls_sum") / steps).toFixed(1)} calls a step` : "no step"],
     ["Tokens", `${(grown("read_rows") / seconds).toFixed(1)} a second`],
     ["First token", times(look, "time_to_first_token_seconds")],
