@@ -15,7 +15,7 @@ from pie_edge.control.queue import HostTensor, Work
 from pie_edge.control.space import Space
 from pie_edge.control.usage import Usage
 
-SECONDS = tuple(step * 10.0**power for power in range(-5, 2) for step in (1, 2, 5))
+SECONDS = tuple(float(f"{step}e{power}") for power in range(-5, 2) for step in (1, 2, 5))
 """Bounds of histograms of times: 10 µs to 50 s."""
 SIZES = tuple(2**power for power in range(15))
 SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -108,6 +108,28 @@ def test_what_is_no_server_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         status, _, err = shown(capsys, url, "--once")
     assert status == 1 and "is it a pie-edge server?" in err
     assert shown(capsys, "file:///etc/passwd", "--once")[0] == 2
+
+
+@pytest.mark.parametrize(("away", "last"), [(False, "[bold]tiny[/bold] on cpu"), (True, "doesn't answer")])
+def test_it_goes_on_looking_until_it_is_interrupted_also_when_the_server_is_away(
+    away: bool, last: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2 and away:
+            stack.close()
+        if len(slept) == 3:
+            raise KeyboardInterrupt
+
+    with ExitStack() as stack:
+        url = stack.enter_context(answering(exposition(100, [0.15])))
+        monkeypatch.setattr("pie_edge.cli.top.time.sleep", sleep)
+        status, out, _ = shown(capsys, url, "--interval", "0.5")
+    assert (status, slept) == (130, [0.5] * 3)
+    # Where it isn't a terminal, only the last look is left.
+    assert last in out
 
 
 def test_rates_and_quantiles_are_those_between_two_looks() -> None:

@@ -237,7 +237,7 @@ async def main(input):
 def whole_server(folder: Path) -> Iterator[str]:
     """``pie-edge serve`` with a key, over a model that says what it is told to."""
     model = Scripted({"count": [" one", " two", " <b>three</b>"]}).write(folder / "scripted")
-    words = ["serve", "--model", str(model), "--backend", "cpu", "--port", "0", "--api-key", KEY]
+    words = ["serve", "--model", str(model), "--backend", "cpu", "--port", "0", "--api-key", KEY, "--log", "json"]
     command = [sys.executable, "-P", "-m", "pie_edge.cli", *words]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
@@ -246,13 +246,18 @@ def whole_server(folder: Path) -> Iterator[str]:
             line = server.stderr.readline()
             assert line, told
             told += line
+        rest: list[str] = []
         # Nobody may be left waiting for a full pipe.
-        threading.Thread(target=server.stderr.read, daemon=True).start()
+        reading = threading.Thread(target=lambda: rest.extend(server.stderr or ()), daemon=True)
+        reading.start()
         try:
-            yield told.split("listening on ")[1].split()[0]
+            yield told.split("listening on ")[1].split('"')[0]
         finally:
             server.send_signal(signal.SIGINT)
             server.wait(30)
+            reading.join(10)
+    events = [json.loads(line)["event"] for line in [*told.splitlines(), *rest]]
+    assert {"note", "request"} == set(events) and KEY not in told + "".join(rest)
 
 
 def test_the_whole_server_chats_and_runs_an_inferlet_through_the_page(page: Page, tmp_path: Path) -> None:
