@@ -3,7 +3,6 @@ for the header ``x-request-id``."""
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -82,10 +81,11 @@ def _route(scope: Mapping[str, Any]) -> str:
     """The path with its parameters' names: paths that clients make up would be endless."""
     if "endpoint" not in scope:
         return "other"
-    path = str(scope["path"])
+    path = f"{scope['path']}/"
     for name, value in scope.get("path_params", {}).items():
-        path = re.sub(f"(?<=/){re.escape(str(value))}(?=[/:]|$)", f"{{{name}}}", path, count=1)
-    return path
+        before, found, after = path.rpartition(f"/{value}/")
+        path = f"{before}/{{{name}}}/{after}" if found else path
+    return path[:-1]
 
 
 class Observed:

@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from pie_edge.errors import InferletFailed, OutOfPages, PieError, UsageError
-from pie_edge.server import logs, traces
+from pie_edge.server import logs, observing, traces
 from pie_edge.server.exchange import Exchange
 from tests.backend.test_statistics import answers
 from tests.server.watched import PIECES, SECRET, Scripted, ask, watched
@@ -89,6 +89,21 @@ def test_metrics_count_requests_tokens_and_the_time_between_them() -> None:
     for kind, count in {"prompt": 12, "cached": 8, "generated": 3}.items():
         assert value(text, "request_tokens_total", kind=kind) == 2 * count
     assert value(text, "up") == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "shown"),
+    [
+        ("/v1/models", {}, "/v1/models"),
+        ("/v1/responses/s/input_items", {"id": "s"}, "/v1/responses/{id}/input_items"),
+        ("/v1beta/models/a/b:generateContent", {"call": "a/b:generateContent"}, "/v1beta/models/{call}"),
+        ("/chat/chat", {"name": "chat"}, "/chat/{name}"),
+        ("/chat/", {"name": ""}, "/chat/{name}"),
+    ],
+)
+def test_a_path_is_told_as_its_route(path: str, values: dict[str, str], shown: str) -> None:
+    assert observing._route({"path": path, "path_params": values, "endpoint": None}) == shown
+    assert observing._route({"path": path}) == "other"
 
 
 def test_the_engines_figures_are_the_same_in_prometheus_form() -> None:
