@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,6 +83,37 @@ def test_a_tool_is_called_and_its_result_read(client: Anthropic, served: Served)
     second = client.messages.create(**asked | {"messages": messages})
     assert [block.to_dict() for block in second.content] == [{"type": "text", "text": "Hello there, how are you?"}]
     assert (second.usage.cache_read_input_tokens or 0) > 0, "the conversation so far was there"
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": [{**TOOL, "strict": True}]}])
+def test_a_budget_holds_where_a_grammar_does_too(client: Anthropic, more: dict[str, Any]) -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"rain": {"type": "boolean"}}, "required": ["rain"]}
+    schema["additionalProperties"] = False
+    if not more:
+        more = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    made = client.messages.create(
+        **ask("[thought]", thinking={"type": "enabled", "budget_tokens": 3}, max_tokens=60, **more)
+    )
+    first, *others = made.content
+    assert first.type == "thinking" and first.thinking == "Rain or"
+    if "output_config" in more:
+        assert isinstance(json.loads(others[0].text)["rain"], bool)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+def test_a_call_that_is_forced_is_made_with_valid_arguments(client: Anthropic, choice: dict[str, str]) -> None:
+    city = {"type": "object", "properties": {"city": {"enum": ["Trier"]}}, "required": ["city"]}
+    tool = {**TOOL, "input_schema": {**city, "additionalProperties": False}}
+    single = {**choice, "disable_parallel_tool_use": True}
+    made = client.messages.create(**ask("[hello]", tools=[tool], tool_choice=single, max_tokens=80))
+    assert made.stop_reason == "tool_use"
+    [call] = made.content
+    assert call.type == "tool_use" and (call.name, call.input) == ("weather", {"city": "Trier"})
+
+
+def test_tools_are_left_alone_where_the_choice_is_none(client: Anthropic) -> None:
+    made = client.messages.create(**ask("[call]", tools=[TOOL], tool_choice={"type": "none"}))
+    assert all(block.type == "text" for block in made.content)
 
 
 def test_an_answer_goes_on_after_the_assistants_text(client: Anthropic) -> None:

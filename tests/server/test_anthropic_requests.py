@@ -199,6 +199,10 @@ def test_what_changes_no_answer_is_taken() -> None:
         ({"tools": [WEATHER | {"defer_loading": True}]}, "tools[0].defer_loading"),
         ({"tools": [WEATHER | {"input_examples": []}]}, "tools[0].input_examples"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
+        (
+            {"tools": [WEATHER | {"strict": True}], "output_format": {"type": "json_schema", "schema": {}}},
+            "not to both",
+        ),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool", "name": "other"}}, "'other'"),
         (
             {

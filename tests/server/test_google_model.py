@@ -75,6 +75,26 @@ def test_a_function_is_called_and_its_result_read(client: genai.Client) -> None:
     assert made.usage_metadata and (made.usage_metadata.cached_content_token_count or 0) > 0
 
 
+def test_a_function_that_is_forced_is_called_with_valid_arguments(client: genai.Client) -> None:
+    city = {"type": "object", "properties": {"city": {"enum": ["Trier"]}}, "required": ["city"]}
+    declared = [
+        types.FunctionDeclaration(name=name, parameters_json_schema={**city, "additionalProperties": False})
+        for name in ("weather", "time")
+    ]
+    calling = types.FunctionCallingConfig(mode="ANY", allowed_function_names=["time"])  # type: ignore[arg-type]
+    made = client.models.generate_content(
+        **ask(
+            "[hello]",
+            tools=[types.Tool(function_declarations=declared)],
+            tool_config=types.ToolConfig(function_calling_config=calling),
+            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+            max_output_tokens=60,
+        )
+    )
+    assert made.function_calls
+    assert {(call.name, (call.args or {}).get("city")) for call in made.function_calls} == {("time", "Trier")}
+
+
 @pytest.mark.parametrize("stop", ["how", "there, how are"])
 def test_a_stop_sequence_ends_the_text_before_it(client: genai.Client, stop: str) -> None:
     text = "Hello there, how are you?".partition(stop)[0]

@@ -134,6 +134,7 @@ def test_functions_are_tools_with_parameters_in_json_schema() -> None:
         ({}, "auto", ["weather", "time"]),
         ({"mode": "AUTO"}, "auto", ["weather", "time"]),
         ({"mode": "NONE"}, "none", ["weather", "time"]),
+        ({"mode": "VALIDATED"}, "auto", ["weather", "time"]),
         ({"mode": "ANY"}, "required", ["weather", "time"]),
         ({"mode": "ANY", "allowedFunctionNames": ["time", "weather"]}, "required", ["weather", "time"]),
         ({"mode": "ANY", "allowedFunctionNames": ["time"]}, "function:time", ["time"]),
@@ -143,6 +144,9 @@ def test_which_functions_are_called(config: dict[str, Any], choice: str, tools: 
     found = asked(tools=TOOLS, toolConfig={"functionCallingConfig": config})
     assert isinstance(found.prompt, Conversation)
     assert (found.tool_choice, [tool["function"]["name"] for tool in found.prompt.tools]) == (choice, tools)
+    assert all(
+        tool["function"].get("strict", False) == (config.get("mode") == "VALIDATED") for tool in found.prompt.tools
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,6 +265,14 @@ def test_schemas_of_openapi_are_json_schemas() -> None:
         ({"generationConfig": {"responseMimeType": "text/html"}}, "responseMimeType"),
         ({"generationConfig": {"responseMimeType": "application/json", "responseSchema": {"tpye": "STRING"}}}, "tpye"),
         ({"tools": [{"googleSearch": {}}]}, "googleSearch"),
+        (
+            {
+                "tools": TOOLS,
+                "toolConfig": {"functionCallingConfig": {"mode": "VALIDATED"}},
+                "generationConfig": {"responseMimeType": "application/json"},
+            },
+            "functionCallingConfig.mode",
+        ),
         ({"tools": [{"functionDeclarations": [{"name": 'a"b'}]}]}, "functionDeclarations[0].name"),
         ({"tools": [{"functionDeclarations": [WEATHER, WEATHER]}]}, "weather"),
         ({"tools": [{"functionDeclarations": [WEATHER | {"behavior": "NON_BLOCKING"}]}]}, "behavior"),

@@ -21,6 +21,10 @@ def prompt(body: Counted, card: Card) -> Conversation:
     if prefill and _format(body) is not None:
         raise UsageError("messages: the assistant's own text at the end can't be held against output_config.format")
     _check_tools(body)
+    if any(tool.strict for tool in body.tools) and _format(body) is not None:
+        raise UsageError(
+            "tools: an answer is held to output_config.format or to strict tools, not to both; leave strict out"
+        )
     return Conversation(
         messages=messages,
         tools=[_tool(tool) for tool in body.tools],

@@ -24,7 +24,7 @@ def prompt(body: Body, card: Card) -> Conversation:
     wish = {None: None, 0: "off", -1: "rather"}.get(budget, "on")
     return Conversation(
         messages=conversation(body.system_instruction, body.contents),
-        tools=[_tool(one) for one in _functions(body)],
+        tools=[_tool(one, strict=_mode(body) == "VALIDATED") for one in _functions(body)],
         thinking=None if wish is None else thinking(wish, card, "thinkingConfig.thinkingBudget"),  # type: ignore[arg-type]
     )
 
@@ -33,6 +33,11 @@ def request(body: Body, card: Card) -> Request:
     config = body.config
     if config.logprobs is not None and not config.response_logprobs:
         raise UsageError("generationConfig.logprobs: it says how many are reported where responseLogprobs is true")
+    if _mode(body) == "VALIDATED" and _constraint(config) is not None:
+        raise UsageError(
+            "toolConfig.functionCallingConfig.mode: an answer is held to a responseMimeType or to validated calls, not to "
+            "both; use AUTO"
+        )
     budget = None if config.thinking_config is None else config.thinking_config.thinking_budget
     return Request(
         prompt=prompt(body, card),
@@ -81,8 +86,7 @@ def _functions(body: Body) -> list[FunctionDeclaration]:
 
 
 def _choice(body: Body) -> str:
-    config = None if body.tool_config is None else body.tool_config.function_calling_config
-    match "AUTO" if config is None else config.mode:
+    match _mode(body):
         case "NONE":
             return "none"
         case "ANY":
@@ -94,7 +98,12 @@ def _choice(body: Body) -> str:
             return "auto"
 
 
-def _tool(declared: FunctionDeclaration) -> dict[str, Any]:
+def _mode(body: Body) -> str:
+    config = None if body.tool_config is None else body.tool_config.function_calling_config
+    return "AUTO" if config is None else config.mode
+
+
+def _tool(declared: FunctionDeclaration, *, strict: bool) -> dict[str, Any]:
     """What it gives is its ``return``, as templates know it that write whole tools."""
     name = declared.name
     parameters = _either(name, "parameters", declared.parameters, declared.parameters_json_schema)
@@ -103,6 +112,8 @@ def _tool(declared: FunctionDeclaration) -> dict[str, Any]:
         function["description"] = declared.description
     if returned := _either(name, "response", declared.response, declared.response_json_schema):
         function["return"] = returned
+    if strict:
+        function["strict"] = True
     return {"type": "function", "function": function}
 
 
