@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
@@ -23,6 +23,8 @@ NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 
 def values(hint: Any) -> st.SearchStrategy[Any]:
     origin, of = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return st.sampled_from(of)
     if origin is types.UnionType:
         return st.none() | values(of[0])
     if origin is tuple:
