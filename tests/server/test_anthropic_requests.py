@@ -111,6 +111,8 @@ def test_an_assistants_text_at_the_end_is_continued() -> None:
 def test_the_choice_of_tools(choice: dict[str, Any], wanted: tuple[str, bool]) -> None:
     found = asked(tools=[WEATHER], tool_choice=choice)
     assert (found.tool_choice, found.parallel_calls) == wanted
+    assert isinstance(found.prompt, Conversation)
+    assert bool(found.prompt.tools) == (choice["type"] != "none"), "it is told of those that it may call"
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_functions_are_tools_with_parameters_in_json_schema() -> None:
     [
         ({}, "auto", ["weather", "time"]),
         ({"mode": "AUTO"}, "auto", ["weather", "time"]),
-        ({"mode": "NONE"}, "none", ["weather", "time"]),
+        ({"mode": "NONE"}, "none", []),
         ({"mode": "VALIDATED"}, "auto", ["weather", "time"]),
         ({"mode": "ANY"}, "required", ["weather", "time"]),
         ({"mode": "ANY", "allowedFunctionNames": ["time", "weather"]}, "required", ["weather", "time"]),

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from pie_edge.errors import UsageError
-from pie_edge.server.anthropic.request import Body, ChooseTool, Counted, ThinkingEnabled, Tool
+from pie_edge.server.anthropic.request import Body, ChooseNone, ChooseTool, Counted, ThinkingEnabled, Tool
 from pie_edge.server.anthropic.turns import conversation
 from pie_edge.server.generation import Card, Constraint, Conversation, Request, Sampling
 from pie_edge.server.thinking import Wish, thinking
@@ -27,7 +27,8 @@ def prompt(body: Counted, card: Card) -> Conversation:
         )
     return Conversation(
         messages=messages,
-        tools=[_tool(tool) for tool in body.tools],
+        # A model that isn't to call any isn't told of them, and what it reads is counted so.
+        tools=[] if isinstance(body.tool_choice, ChooseNone) else [_tool(tool) for tool in body.tools],
         thinking=thinking("off" if prefill else wish, card, "thinking"),
         prefill=prefill,
     )

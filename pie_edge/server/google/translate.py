@@ -65,14 +65,14 @@ def shows_thoughts(body: Body) -> bool:
 
 
 def _functions(body: Body) -> list[FunctionDeclaration]:
-    """Those that may be called: where some are named, the model is told of these alone."""
+    """Those that may be called. The model is told of no others, and of none where none may be."""
     found = [one for tool in body.tools for one in tool.function_declarations]
     names = [one.name for one in found]
     if twice := {name for name in names if names.count(name) > 1}:
         raise UsageError(f"tools: two functions have the name {', '.join(sorted(twice))}")
     config = None if body.tool_config is None else body.tool_config.function_calling_config
     if config is None or not config.allowed_function_names:
-        return found
+        return [] if _mode(body) == "NONE" else found
     if config.mode not in ("ANY", "VALIDATED"):
         raise UsageError(
             "toolConfig.functionCallingConfig.allowedFunctionNames: they are for the modes ANY and VALIDATED"
