@@ -147,6 +147,13 @@ def test_arguments_that_were_cut_come_as_far_as_they_go(connect: Connect) -> Non
     assert made.stop_reason == "max_tokens"
 
 
+@pytest.mark.parametrize("text", ['{"city": NaN}', "[1]", "{'city': 1}", '{"city": "\\ud800"}'])
+def test_arguments_that_are_no_object_are_told_as_they_are(connect: Connect, text: str) -> None:
+    events = answer(CallBegan(0, 0, "call_1", "weather"), CallArguments(0, 0, text), reason="calls")
+    made = connect(Told(events)).messages.create(**ASK, tools=[TOOL])
+    assert made.content[0].to_dict()["input"] == {"INVALID_JSON": text}
+
+
 def test_thinking_and_calls_go_back_with_their_results(connect: Connect) -> None:
     service = Told(EVERYTHING)
     client = connect(service)

@@ -238,13 +238,14 @@ def test_a_schema_of_pydantics_is_a_constraint_and_read_back(connect: Connect) -
     assert json.loads(constraint.text)["properties"]["people"]["type"] == "integer"
 
 
-def test_arguments_that_are_no_object_end_the_answer(connect: Connect) -> None:
-    events = answer(CallBegan(0, 0, "call1", "weather"), CallArguments(0, 0, '{"city": "Ür'), reason="length")
+@pytest.mark.parametrize("text", ['{"city": "Ür', '{"city": NaN}', "[1]"])
+def test_arguments_that_are_no_object_end_the_answer(connect: Connect, text: str) -> None:
+    events = answer(CallBegan(0, 0, "call1", "weather"), CallArguments(0, 0, text), reason="length")
     client = connect(Told(events))
     made = client.models.generate_content(**ASK)
     assert made.candidates and made.candidates[0].finish_reason == types.FinishReason.MALFORMED_FUNCTION_CALL
     told = json.loads(post(client, "generateContent", b'{"contents": [{"parts": [{"text": "Hello"}]}]}'))
-    assert '{"city": "Ür' in told["candidates"][0]["finishMessage"]
+    assert text in told["candidates"][0]["finishMessage"]
 
 
 def test_tokens_are_counted_and_the_model_described(connect: Connect) -> None:

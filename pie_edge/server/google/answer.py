@@ -87,7 +87,7 @@ class Stream:
         if call is None:
             return
         try:
-            values = from_json(arguments or "{}")
+            values = from_json(arguments or "{}", allow_inf_nan=False)
         except ValueError:
             values = None
         if isinstance(values, dict):
