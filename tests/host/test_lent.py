@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from pie_edge.control.engine import Engine
 from tests.host.hosting import finish
 from tests.host.tiny_hosting import on_tiny
-from tests.support.tiny import PAGE
+from tests.support.tiny import PAGE, open_tiny
+from tests.support.tiny_hybrid import open_hybrid
 
 LEAVE = """
 from inferlet import Context, runtime
@@ -43,7 +46,8 @@ PAGE_BYTES = 2048
 TEXT = "the one. stop and no yes or an end to it all"
 
 
-def test_a_later_inferlet_goes_on_where_one_has_ended_and_computes_only_what_is_new() -> None:
+@pytest.mark.parametrize("opening", [open_tiny, open_hybrid])
+def test_a_later_inferlet_goes_on_where_one_has_ended_and_computes_only_what_is_new(opening: Any) -> None:
     async def body(host: Any, engine: Engine) -> None:
         left = (await finish(host, LEAVE, {"text": TEXT, "seconds": None})).result
         asked = {"tokens": left, "more": " yes no"}
@@ -55,7 +59,7 @@ def test_a_later_inferlet_goes_on_where_one_has_ended_and_computes_only_what_is_
         anew = (await finish(host, GO_ON, asked)).result
         assert anew[:2] == [0, tokens] and anew[2] + anew[3] == len(tokens) - 1
 
-    on_tiny(body)
+    on_tiny(body, opening=opening)
 
 
 def test_what_is_lent_goes_after_its_time() -> None:
