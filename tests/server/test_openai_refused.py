@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -31,6 +33,7 @@ from pie_edge.server.openai.completions_request import CompletionsBody
 from pie_edge.server.openai.embeddings import EmbeddingsBody
 from pie_edge.server.openai.parameters import Parameters
 from pie_edge.server.openai.responses_request import ResponsesBody
+from tests.server.loopback import serving
 
 BODIES: dict[str, tuple[type[Parameters], dict[str, Any]]] = {
     "chat/completions": (ChatBody, {"model": "m", "messages": [{"role": "user", "content": "hi"}]}),
@@ -225,6 +228,46 @@ def test_failures_have_their_status_before_a_stream_and_are_told_in_it_after(
     else:
         assert (last["error"]["type"], last["error"]["code"]) == (kind, code)
         assert "[DONE]" not in response.text
+
+
+class Endless(Told):
+    """Answers with ``events``, and then with nothing, for ever. ``ended`` counts those whose client has gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended = 0
+
+    async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
+        try:
+            for event in self.events:
+                yield event
+            await asyncio.Event().wait()
+        finally:
+            self.ended += 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses"])
+@pytest.mark.parametrize("told_before", [0, 2])
+def test_a_client_that_goes_away_at_any_point_ends_its_generation(path: str, stream: bool, told_before: int) -> None:
+    service = Endless()
+    service.events = [Began(3, 1), Piece(0, "Hi")][:told_before]
+    body = json.dumps({**BODIES[path][1], "stream": stream}).encode()
+    with serving(routes(service)) as url:
+        address = (url.partition("//")[2].split(":")[0], int(url.rpartition(":")[2]))
+        with socket.create_connection(address) as client:
+            head = f"POST /v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            if stream and told_before:
+                while b"Hi" not in client.recv(65536):
+                    pass
+            else:
+                time.sleep(0.2)
+            assert not service.ended
+        deadline = time.monotonic() + 5
+        while not service.ended:
+            assert time.monotonic() < deadline, "it goes on for nobody"
+            time.sleep(0.01)
 
 
 def test_embeddings_are_given_where_the_model_makes_them(told: Told, client: TestClient) -> None:

@@ -37,8 +37,8 @@ async def create(service: Service, request: Request) -> Response:
     head = Head(service.card.name)
     events = service.generate(body.request())
     if body.stream:
-        lines = _lines(await streams.begun(events), head, body)
-        return streams.event_stream(lines, in_stream)
+        begun = await streams.attended(request, streams.begun(events))
+        return streams.event_stream(_lines(begun, head, body), in_stream)
     return wire.json_response(await streams.attended(request, _whole(events, head, body)))
 
 

@@ -27,7 +27,8 @@ async def create(service: Service, request: Request) -> Response:
     head = Head(service.card.name, f"cmpl-{secrets.token_hex(12)}")
     events = streams.merged([service.generate(one) for one in body.requests()])
     if body.stream:
-        return streams.event_stream(_lines(await streams.begun(events), head, body), in_stream)
+        begun = await streams.attended(request, streams.begun(events))
+        return streams.event_stream(_lines(begun, head, body), in_stream)
     return wire.json_response(await streams.attended(request, _whole(events, head, body)))
 
 

@@ -30,7 +30,7 @@ class Responses:
         job = _Job(body, service.card.name, self._store)
         events = service.generate(job.request())
         if body.stream:
-            begun = await streams.begun(events)
+            begun = await streams.attended(request, streams.begun(events))
             return streams.event_stream(job.lines(begun), job.failed)
         return wire.json_response(await streams.attended(request, job.whole(events)))
 
