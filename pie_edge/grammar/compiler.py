@@ -9,7 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.errors import GrammarError
-from pie_edge.grammar.matcher import Matcher
+from pie_edge.grammar.matcher import Matcher, Pace
 from pie_edge.grammar.schema import Prepared, prepare
 from pie_edge.grammar.source import Source
 from pie_edge.grammar.vocabulary import Adapter, Vocabulary
@@ -49,10 +49,12 @@ class Grammar:
         self.source = source
         self._inner = inner
         self._vocabulary = vocabulary
+        self._pace = Pace()
+        self.matcher().measure()
 
     def matcher(self) -> Matcher:
         """One at the beginning of a text."""
-        return Matcher(self._inner.deep_copy(), self._vocabulary)
+        return Matcher(self._inner.deep_copy(), self._vocabulary, self._pace)
 
 
 class Compiler:
@@ -130,7 +132,10 @@ def _from_schema(text: str) -> str:
     from llguidance import LLMatcher
 
     options: Any = _COMPACT
-    return str(LLMatcher.grammar_from_json_schema(text, overrides=options))
+    try:
+        return str(LLMatcher.grammar_from_json_schema(text, overrides=options))
+    except ValueError as error:
+        raise GrammarError(f"the schema can't be enforced: {error}") from None
 
 
 def inlined(schema: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 from pie_edge.errors import GrammarError
@@ -16,15 +17,26 @@ _NOTHING_FOLLOWS = "NoExtension"
 """How the library says so."""
 
 
+MOST_FORCED = 512
+"""Tokens that are told at once."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """Of all matchers of one grammar: the seconds that their latest mask and their latest step took."""
+
+    mask: float = 0.0
+    step: float = 0.0
+
+
 class Matcher:
     """Tokens are accepted one after the other; what can't follow is refused, and changes nothing."""
 
-    def __init__(self, inner: LLMatcher, vocabulary: Vocabulary, accepted: int = 0) -> None:
+    def __init__(self, inner: LLMatcher, vocabulary: Vocabulary, pace: Pace, accepted: int = 0) -> None:
+        self.pace = pace
         self._inner = inner
         self._vocabulary = vocabulary
         self._accepted = accepted
-        self.seconds = 0.0
-        """That the latest mask took."""
 
     @property
     def words(self) -> int:
@@ -48,12 +60,14 @@ class Matcher:
 
     def accept(self, tokens: Sequence[int]) -> None:
         """Raises GrammarError at a token that can't follow; then none of them was accepted."""
+        began = time.perf_counter()
         taken = self._inner.try_consume_tokens(list(tokens))
         self._check()
         if taken < len(tokens):
             self._inner.rollback(taken)
             raise GrammarError(f"{self._named(tokens[taken])} can't follow {self._accepted + taken} accepted tokens")
         self._accepted += taken
+        self.pace.step = time.perf_counter() - began
 
     def rollback(self, count: int) -> None:
         """Takes the last ``count`` tokens back. Raises GrammarError for more than were accepted."""
@@ -68,14 +82,14 @@ class Matcher:
 
     def fork(self) -> Matcher:
         """A copy that goes its own way."""
-        return Matcher(self._inner.deep_copy(), self._vocabulary, self._accepted)
+        return Matcher(self._inner.deep_copy(), self._vocabulary, self.pace, self._accepted)
 
     def mask(self) -> bytes:
         """Whether each token may come next: bit i % 32 of little-endian word i // 32. Where the text may end, tokens that end an
         answer may come; some token always may."""
         began = time.perf_counter()
         mask = bytes(self._inner.compute_bitmask())
-        self.seconds = time.perf_counter() - began
+        self.pace.mask = time.perf_counter() - began
         self._check()
         if not mask.strip(b"\0"):
             self._refuse_dead_end()
@@ -84,10 +98,18 @@ class Matcher:
 
     def forced(self) -> list[int]:
         """The tokens that come next in any case, as the tokenizer would write that text; none where there is a choice."""
-        found = [] if self.finished else list(self._inner.compute_ff_tokens())
+        began = time.perf_counter()
+        found = [] if self.finished else list(self._inner.compute_ff_tokens()[:MOST_FORCED])
+        self.pace.step += time.perf_counter() - began
         allowed = self._inner.validate_tokens(found) if found else 0
         self._check()
         return found[:allowed]
+
+    def measure(self) -> None:
+        """Takes the pace of the first mask and step."""
+        self.mask()
+        self.pace.step = 0.0
+        self.forced()
 
     def _check(self) -> None:
         """A matcher that came to its limits can't go on."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pie_edge.tokenizer import Tokenizer
     from pie_edge.tokenizer.formats import Formats
 
+State = tuple[bool, bool, list[int]]
+"""Whether the text may end, whether it has to, and what comes next in any case."""
 _UNWRITTEN = (Kind.CONTROL, Kind.UNKNOWN, Kind.UNUSED)
 """Tokens of these kinds are no part of any text."""
 
@@ -66,14 +68,29 @@ class Constraints:
 
 
 SLOW = 0.0005
-"""Seconds of a mask. A matcher that took longer gets the next one from another thread, and nobody else waits for it."""
+"""Seconds of a mask, or of a step. Where a grammar's latest took longer, the next one is taken on another thread, and nobody else
+waits for it."""
+
+
+def advanced(matcher: Matcher, advance: Callable[[], None], wake: Callable[[], None]) -> State | asyncio.Future[State]:
+    """How ``matcher`` stands after ``advance``; ``wake`` is called if it comes later. Nobody else has the matcher meanwhile."""
+
+    def work() -> State:
+        advance()
+        return matcher.accepting, matcher.finished, matcher.forced()
+
+    if matcher.pace.step < SLOW:
+        return work()
+    pending = asyncio.get_running_loop().run_in_executor(None, work)
+    pending.add_done_callback(lambda _: wake())
+    return pending
 
 
 def allowed(matcher: Matcher, wake: Callable[[], None]) -> Cell:
     """The mask as it is now, as a value that a pass takes; ``wake`` is called if it comes later. No pass is prepared behind one
     that takes a mask: the next mask depends on what is sampled."""
     cell = words_of_host(matcher.words)
-    if matcher.seconds < SLOW:
+    if matcher.pace.mask < SLOW:
         cell.set(matcher.mask())
         return cell
     # What is asked of the matcher meanwhile doesn't meet the thread: it has a copy.
@@ -81,7 +98,6 @@ def allowed(matcher: Matcher, wake: Callable[[], None]) -> Cell:
     pending = asyncio.get_running_loop().run_in_executor(None, copy.mask)
 
     def arrived(found: asyncio.Future[bytes]) -> None:
-        matcher.seconds = copy.seconds
         error = None if found.cancelled() else found.exception()
         if error is None and not found.cancelled():
             cell.set(found.result())

@@ -22,7 +22,8 @@ RESOURCES = {number: ResourceType.host(number) for number in interfaces.RESOURCE
 
 MAY_WAIT = {
     *(("chat", "turn"), ("chat", "conversation"), ("tools", "equip"), ("tools", "answer"), ("model", "encode")),
-    *(("grammar", "[static]grammar.compile"), ("grammar", "[static]grammar.of-tools")),
+    *(("grammar", f"[static]grammar.{name}") for name in ("compile", "of-tools")),
+    *(("grammar", f"[method]matcher.{name}") for name in ("accept", "rollback", "state")),
 }
 """Functions that may give back a future for their answer; their guest sleeps until it is there."""
 

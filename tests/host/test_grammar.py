@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pie_edge.host import constraints
 from tests.pure.test_grammar_schema import SCHEMAS
 from tests.support import tiny_oracle
 from tests.support.grammars import validator
@@ -269,6 +270,27 @@ def test_an_epilogue_by_hand_takes_a_matcher_as_its_mask(run: Run) -> None:
         return made
 
     assert {PIECES[token].decode() for token in run(program)} <= {"true", "null", *"trunel"}
+
+
+def test_a_slow_grammar_holds_nobody_up_and_gives_the_same(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def program() -> str:
+        return await filled(5).generate_until(grammar=Grammar.json_schema(PERSON), max_tokens=60, temperature=1.0)
+
+    quick = run(program)
+    monkeypatch.setattr(constraints, "SLOW", -1.0)
+    assert run(program) == quick
+
+
+def test_no_end_of_forced_tokens_comes_at_once(run: Run) -> None:
+    async def program() -> Any:
+        context = filled()
+        matcher = Grammar.regex("a{600}").matcher()
+        at_once = len(matcher.forced)
+        return at_once, await context.generate_until(grammar=matcher, max_tokens=200)
+
+    at_once, text = run(program)
+    assert at_once == 512
+    assert text == 200 * "a"
 
 
 def test_text_that_the_model_has_no_tokens_for_is_refused(run: Run) -> None:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from pie_edge.errors import GrammarError
 from pie_edge.grammar import Source
@@ -63,6 +65,50 @@ ASSERTIONS = {
     ),
     *("dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties"),
 }
+PIECES = [
+    *(
+        "a",
+        "b",
+        "(",
+        ")",
+        "[",
+        "]",
+        "{",
+        "}",
+        "*",
+        "+",
+        "?",
+        "|",
+        ".",
+        "^",
+        "$",
+        "\\",
+        "\n",
+        '"',
+        "é",
+        "{2,5}",
+        "(?:",
+        "(?=",
+        "[^",
+    ),
+    *(
+        r"\d",
+        r"\b",
+        r"\p{L}",
+        "/a+/",
+        '"a"',
+        "X",
+        "x",
+        ": ",
+        "%json",
+        '{"type": "string"}',
+        '{"not": {}}',
+        "<[7]>",
+        "<|x|>",
+        "~",
+    ),
+    *("&", "%ignore", "[lazy]", "%llguidance {}", "@other", '"enum": [1]', ","),
+]
 REFUSED: dict[str, tuple[Any, str]] = {
     "not": ({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}, "#/properties/a/not"),
     "if": ({"anyOf": [{"type": "null"}, {"if": {}, "then": {}}]}, "#/anyOf/1/if"),
@@ -128,7 +174,7 @@ def test_annotations_are_taken_and_mean_nothing() -> None:
         ("json-schema", "{", "no JSON"),
         ("json-schema", '{"const": NaN}', "NaN"),
         ("json-schema", '{"const": "\\ud800"}', "surrogate"),
-        ("json-schema", "[" * 100_000, "no JSON"),
+        ("json-schema", "[" * 90_000, "no JSON"),
         ("regex", "(", "regex"),
         ("lark", "start: unknown", "unknown"),
         ("lark", "", "lark"),
@@ -141,9 +187,21 @@ def test_what_is_no_grammar_is_refused(kind: Any, text: str, why: str) -> None:
         compiler().compile(Source(kind, text))
 
 
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(["regex", "lark", "json-schema"]), st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_any_text_is_a_grammar_or_refused(kind: Any, text: str) -> None:
+    try:
+        at = compiler().compile(Source(kind, f"start: {text}" if kind == "lark" else text)).matcher()
+        at.mask()
+    except GrammarError as refused:
+        told = str(refused)
+        assert told
+
+
 @pytest.mark.parametrize(
     "schema",
     [
+        json.loads('{"const":' + "[" * 300 + "]" * 300 + "}"),
         {"type": "array", "minItems": 100_000},
         {"type": "string", "minLength": 100_000, "pattern": "^(a|b|c)*d(a|b|c)*$"},
         {"type": "string", "pattern": "^(([a-z]{1,50}){1,50}){1,50}$"},

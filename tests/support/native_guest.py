@@ -56,7 +56,7 @@ class EngineThread:
 
         async def body() -> Any:
             found = function()
-            return await found if asyncio.iscoroutine(found) else found
+            return await found if asyncio.iscoroutine(found) or asyncio.isfuture(found) else found
 
         return asyncio.run_coroutine_threadsafe(body(), self._loop).result(60)
 

@@ -42,7 +42,10 @@ def prepare(text: str) -> Prepared:
         raise GrammarError("the schema has a lone surrogate, which no text can have; pass valid Unicode") from None
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"the schema is no JSON: {error}") from None
-    return _Preparation(root).prepared()
+    try:
+        return _Preparation(root).prepared()
+    except RecursionError:
+        raise GrammarError("the schema can't be enforced: its values are nested too deeply") from None
 
 
 def _no_number(name: str) -> None:

@@ -7,6 +7,7 @@ from array import array
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from pie_edge.host.constraints import State, advanced
 from pie_edge.host.guest import Guest
 from pie_edge.host.interfaces import GRAMMAR, MATCHER, Interface
 from pie_edge.host.interfaces.chat import formats, tools_of
@@ -14,8 +15,6 @@ from pie_edge.host.tool_grammars import Wanted
 
 if TYPE_CHECKING:
     from pie_edge.grammar import Grammar
-
-State = tuple[bool, bool, list[int]]
 
 
 def _compile(guest: Guest, source: tuple[str, Any]) -> asyncio.Future[int]:
@@ -52,19 +51,18 @@ def _matcher(guest: Guest, grammar: int) -> int:
     return guest.matchers.add(guest.grammars.find(grammar).matcher())
 
 
-def _accept(guest: Guest, matcher: int, tokens: list[int]) -> State:
-    guest.matchers.find(matcher).accept(tokens)
-    return _state(guest, matcher)
-
-
-def _rollback(guest: Guest, matcher: int, count: int) -> State:
-    guest.matchers.find(matcher).rollback(count)
-    return _state(guest, matcher)
-
-
-def _state(guest: Guest, matcher: int) -> State:
+def _accept(guest: Guest, matcher: int, tokens: list[int]) -> State | asyncio.Future[State]:
     found = guest.matchers.find(matcher)
-    return found.accepting, found.finished, found.forced()
+    return advanced(found, lambda: found.accept(tokens), guest.wake)
+
+
+def _rollback(guest: Guest, matcher: int, count: int) -> State | asyncio.Future[State]:
+    found = guest.matchers.find(matcher)
+    return advanced(found, lambda: found.rollback(count), guest.wake)
+
+
+def _state(guest: Guest, matcher: int) -> State | asyncio.Future[State]:
+    return advanced(guest.matchers.find(matcher), lambda: None, guest.wake)
 
 
 def _mask(guest: Guest, matcher: int) -> array[int]:
