@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MatcherState:
     """Whether the text may end, whether it has to, and the tokens that come next in any case."""
 

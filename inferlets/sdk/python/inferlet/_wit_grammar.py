@@ -22,9 +22,10 @@ class _Matcher:
         self._handle = handle
         self.id = handle.id()
         self.mask = checked(handle.mask)
+        self._accept = checked(handle.accept)
 
     def accept(self, tokens: list[int]) -> MatcherState:
-        return _state(checked(self._handle.accept)(tokens))
+        return _state(self._accept(tokens))
 
     def rollback(self, count: int) -> MatcherState:
         return _state(checked(self._handle.rollback)(count))
