@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from pie_edge.errors import TokenizerError
+from pie_edge.tokenizer import unlocked
 from pie_edge.tokenizer.pretokenizers import PreTokenizer
 from pie_edge.tokenizer.vocabulary import Kind, Vocabulary
 
@@ -34,7 +35,7 @@ class ByteLevel:
         self._lossless = Lossless(vocabulary.texts)
 
     def encode(self, text: str, start: bool) -> list[int]:
-        return list(self._library.encode(self._lossless.express(text), add_special_tokens=False).ids)
+        return unlocked.ids(self._library, self._lossless.express(text))
 
     def bytes_of(self, text: str) -> bytes:
         return decode(text)

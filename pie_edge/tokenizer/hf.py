@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.errors import TokenizerError
-from pie_edge.tokenizer import byte_level, sentencepiece
+from pie_edge.tokenizer import byte_level, sentencepiece, unlocked
 from pie_edge.tokenizer.markers import Strip
 from pie_edge.tokenizer.sentencepiece import SPACE
 from pie_edge.tokenizer.stops import stop_tokens
@@ -56,7 +56,7 @@ class Library:
         if self._lossless is not None:
             text = self._lossless.express(text)
         if self._bytes is None or SPACE not in text:
-            return list(library.encode(text, add_special_tokens=False).ids)
+            return unlocked.ids(library, text)
         return self._with_literal_spaces(library, text, self._bytes)
 
     def bytes_of(self, text: str) -> bytes:
@@ -65,7 +65,7 @@ class Library:
     def _with_literal_spaces(self, library: tokenizers.Tokenizer, text: str, byte_ids: Sequence[int]) -> list[int]:
         """A "▁" of the text itself is no space. Stand-ins without a token become bytes, and these the bytes of "▁"."""
         stand_in = next(c for c in map(chr, range(0xF0000, 0xFFFFE)) if c not in text and c not in self._single)
-        ids = list(library.encode(text.replace(SPACE, stand_in), add_special_tokens=False).ids)
+        ids = unlocked.ids(library, text.replace(SPACE, stand_in))
         wanted = [byte_ids[byte] for byte in stand_in.encode()]
         literal = [byte_ids[byte] for byte in SPACE.encode()]
         replaced: list[int] = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pie_edge.errors import TokenizerError
+from pie_edge.tokenizer import unlocked
 from pie_edge.tokenizer.sentencepiece import SPACE, byte_tokens, decode
 from pie_edge.tokenizer.vocabulary import Kind, Vocabulary
 
@@ -33,7 +34,7 @@ class Unigram:
         self._library = _build(vocabulary, scores, unknown, how)
 
     def encode(self, text: str, start: bool) -> list[int]:
-        return list(self._library.encode(text, add_special_tokens=False).ids)
+        return unlocked.ids(self._library, text)
 
     def bytes_of(self, text: str) -> bytes:
         return decode(text)

@@ -126,6 +126,7 @@ def test_a_client_that_vanishes_while_it_waits_leaves_the_queue(scripted: Path) 
     on_front(scripted, body, serve__generations=1, serve__queue=1)
 
 
+@pytest.mark.slow
 def test_256_streams_at_once_all_finish_and_one_that_reads_slowly_holds_nobody_up(scripted: Path) -> None:
     async def body(server: Serving) -> None:
         async with asking(server.url, "POST", CHAT, chat("[long]", stream=True)) as (slow, _):

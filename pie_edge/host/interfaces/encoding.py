@@ -9,7 +9,7 @@ from pie_edge.errors import ResourceError
 from pie_edge.host.guest import Guest
 
 Tokens = list[int] | asyncio.Future[list[int]]
-_SHORT = 8192  # characters that are encoded in a few milliseconds
+_SHORT = 2048  # characters that are encoded in less than a millisecond
 
 
 def encoded(guest: Guest, text: str, work: Callable[[], Sequence[int]]) -> Tokens:

@@ -33,6 +33,7 @@ from pie_edge.server.engine.watched import watched
 FAILED, STUCK = 1, 75
 """Exit statuses: the model couldn't be opened; the device was lost and doesn't come back."""
 _HEAR_SECONDS = 10.0
+_SWITCH_SECONDS = 0.0005
 _LONGEST_PATH = 100
 """Of a Unix socket, in bytes: 104 on macOS, 108 on Linux."""
 
@@ -40,6 +41,8 @@ _LONGEST_PATH = 100
 def main(opener: Opener = open_model) -> None:
     lifeline.ignore_signals()
     gc.set_threshold(100_000, 20, 100)
+    # A thread that renders a long conversation holds Python's lock until it is asked for it: steps don't wait 5 ms for that.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     orders = json.loads(sys.stdin.buffer.readline() or b"null")
     if not isinstance(orders, dict):
         sys.exit("this is the engine of `pie-edge serve`, which starts it")
