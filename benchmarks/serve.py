@@ -102,7 +102,7 @@ def measure_overhead(asked: argparse.Namespace, model: Path) -> None:
 
 
 def measure_soak(asked: argparse.Namespace, model: Path) -> None:
-    with ours(model, ("--backend", asked.backend)) as server:
+    with ours(model, ("--backend", asked.backend), soak.SETTINGS) as server:
         found = asyncio.run(soak.soak(Client(server.url), server, asked.soak, STREAMS))
     rows = [
         [str(number), f"{one.memory / 2**20:.0f}", f"{1000 * one.next:.1f}", str(one.errors)]

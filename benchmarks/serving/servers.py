@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,8 +30,9 @@ class Server:
 
 
 @contextmanager
-def ours(model: Path, words: Sequence[str] = ()) -> Iterator[Server]:
-    """``words`` are more of the command line. Raises ChildProcessError when it doesn't start."""
+def ours(model: Path, words: Sequence[str] = (), settings: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """``words`` are more of the command line, ``settings`` are environment variables. Raises ChildProcessError when it doesn't
+    start."""
     command = [
         sys.executable,
         "-m",
@@ -45,7 +46,7 @@ def ours(model: Path, words: Sequence[str] = ()) -> Iterator[Server]:
         "json",
         *words,
     ]
-    with _started(command, stdin=None) as (process, lines):
+    with _started(command, None, settings or {}) as (process, lines):
         assert process.stderr is not None
         told: dict[str, str] = {}
         for line in process.stderr:
@@ -67,7 +68,7 @@ def llama_cpp(model: Path, threads: int, slots: int, room: int) -> Iterator[Serv
     """llama.cpp with so many slots of ``room`` tokens. Raises PeerMissingError where it isn't installed."""
     words = [str(model), "--threads", str(threads), "--slots", str(slots), "--room", str(room)]
     command = [sys.executable, "-m", "benchmarks.serving.llama_cpp", *words]
-    with _started(command, stdin=subprocess.PIPE) as (process, lines):
+    with _started(command, subprocess.PIPE, {}) as (process, lines):
         assert process.stdout is not None
         _drain(process, lines)
         line = process.stdout.readline()
@@ -80,10 +81,11 @@ def llama_cpp(model: Path, threads: int, slots: int, room: int) -> Iterator[Serv
 
 
 @contextmanager
-def _started(command: Sequence[str], stdin: int | None) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=environment(), stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+def _started(
+    command: Sequence[str], stdin: int | None, variables: Mapping[str, str]
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    pipe, known = subprocess.PIPE, {**environment(), **variables}
+    process = subprocess.Popen(command, cwd=ROOT, env=known, stdin=stdin, stdout=pipe, stderr=pipe, text=True)
     try:
         yield process, []
     finally:

@@ -15,6 +15,8 @@ from benchmarks.serving.servers import Server
 WINDOWS = 20
 WARM = 2
 """Windows at the start that aren't compared: caches fill, kernels compile."""
+SETTINGS = {"PIE_EDGE_KV_MEMORY": "64 MiB"}
+"""Pages of prefixes fill what memory they may have, and take it when they are first written: this much within the warm-up."""
 SMALL = Profile("soak", shared=20, own=(5, 30), tokens=(4, 12), first=60.0, next=60.0)
 
 
