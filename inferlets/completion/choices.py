@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import echo
 from answer import Answer
@@ -31,7 +32,7 @@ class Choices:
         await self._all(answers)
         self.begin()
         if request["keep"] is not None:
-            self._keep(context)
+            await self._keep(context)
         counts = sum(one.generated for one in answers), sum(one.reasoning for one in answers)
         self._sink.add("u", len(self._prompt.tokens), self._cached, *counts)
 
@@ -68,10 +69,11 @@ class Choices:
         except BaseExceptionGroup as failed:
             raise failed.exceptions[0] from None
 
-    def _keep(self, context: Context) -> None:
+    async def _keep(self, context: Context) -> None:
         request = self._request
         if request["choices"] != 1 or request["stop"]:
             raise errors.UsageError("what is kept is one answer, without stop strings")
-        if request["max_tokens"] != 0:
-            context.share(request["keep"], seconds=request["keep_seconds"])
+        # Where there is no room, its tokens are read again.
+        with contextlib.suppress(errors.ResourceError):
+            await context.share(request["keep"], seconds=request["keep_seconds"])
         self._sink.add("k", context.tokens)

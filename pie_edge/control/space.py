@@ -160,7 +160,7 @@ class Space:
         context, shared = self.find(working_set), self.engine.shared
         if key in shared:
             raise InvalidHandle(f"{self.name} shares a working set as {key!r}, which is taken; remove it first")
-        if len(shared) >= MAX_SHARED:
+        if len(shared) >= MAX_SHARED and not shared.make_room():
             raise InvalidHandle(
                 f"{self.name} shares a working set, and there are {MAX_SHARED} shared; remove one first"
             )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pie_edge.control import space
 from pie_edge.control.engine import Engine
 from tests.host.hosting import finish
 from tests.host.tiny_hosting import on_tiny
@@ -19,7 +20,7 @@ async def main(input):
     context = Context(seed=1)
     context.fill(input["text"])
     await context.generate_until(max_tokens=6, stop_tokens=[])
-    context.share("left", seconds=input["seconds"])
+    await context.share("left", seconds=input["seconds"])
     return context.tokens
 """
 GO_ON = """
@@ -90,24 +91,50 @@ def test_what_is_lent_makes_room_and_what_is_shared_does_not() -> None:
     on_tiny(body, settings={"kv_memory": 20 * PAGE_BYTES})
 
 
-def test_what_was_not_read_yet_can_t_be_shared_and_a_context_with_tokens_resumes_nothing() -> None:
+def test_beyond_as_many_as_there_may_be_the_oldest_that_is_lent_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(space, "MAX_SHARED", 2)
+
+    async def body(host: Any, engine: Engine) -> None:
+        for key, seconds in (("lent", 100), ("kept", None), ("late", 100), ("more", None)):
+            ended = await finish(host, LEAVE.replace('"left"', repr(key)), {"text": TEXT, "seconds": seconds})
+            assert ended.error is None, ended
+        assert ["lent" in engine.shared, "kept" in engine.shared, "late" in engine.shared] == [False, True, False]
+        refused = await finish(host, LEAVE, {"text": TEXT, "seconds": 100})
+        assert refused.error is not None and "there are 2 shared" in str(refused.error)
+        for key in ("kept", "more"):
+            assert (await finish(host, REMOVE.format(key))).result
+
+    on_tiny(body)
+
+
+def test_what_wasn_t_forwarded_yet_is_when_it_is_shared() -> None:
     program = """
-from inferlet import Context, errors
+from inferlet import Context, errors, runtime
 async def main(input):
     context, told = Context(), []
-    context.fill("the one")
-    for attempt in (lambda: context.share("x"), lambda: context.resume("x", [1, 2, 3]), lambda: context.share("x", seconds=-1)):
-        try:
-            attempt()
-        except errors.UsageError as error:
-            told.append(str(error))
-        if len(told) == 2:
-            await context.entropy()
-    return told
+    await refused(told, context.share("x"))
+    context.fill("the one and no")
+    await refused(told, context.share("x", seconds=-1))
+    await context.share("x", seconds=100)
+    try:
+        context.resume("x", [1, 2, 3])
+    except errors.UsageError as error:
+        told.append(str(error))
+    return told, runtime.usage().forwarded, len(context.tokens)
+
+async def refused(told, attempt):
+    try:
+        await attempt
+    except errors.UsageError as error:
+        told.append(str(error))
 """
 
     async def body(host: Any, engine: Engine) -> None:
-        told = (await finish(host, program)).result
-        assert ["can't be shared" in told[0], "in an empty one" in told[1], "-1 seconds" in told[2]] == [True] * 3
+        ended = await finish(host, program)
+        assert ended.error is None, ended
+        told, forwarded, tokens = ended.result
+        assert ["leaves nothing" in told[0], "-1 seconds" in told[1], "in an empty one" in told[2]] == [True] * 3
+        assert forwarded == tokens - 1 and "x" in engine.shared
+        assert (await finish(host, REMOVE.format("x"))).result
 
     on_tiny(body)

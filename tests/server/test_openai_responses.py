@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import openai
 import pytest
+from pydantic import BaseModel
 
 from pie_edge.server.openai import routes
 from pie_edge.server.openai.errors import BadRequest
@@ -117,6 +118,35 @@ def test_what_a_function_gave_is_put_behind_its_call(world: World) -> None:
     # The same without anything that is kept.
     anew = create(world, [user("[call]"), call.to_dict(), *given], tools=[TOOL], store=False)
     assert anew.output_text == WELL
+
+
+def test_an_answer_in_a_form_is_kept_with_the_tokens_that_no_pass_was_run_for(world: World) -> None:
+    class Thing(BaseModel):
+        kind: Literal["a long name", "another long name"]
+
+    for text in ("[hello]", "[think]"):
+        first = world.client.responses.parse(model=MODEL, input=text, text_format=Thing)
+        assert first.output_parsed is not None and first.usage is not None
+        second = create(world, "and?", previous_response_id=first.id)
+        assert second.output_text == WELL
+        assert second.usage.input_tokens_details.cached_tokens >= first.usage.input_tokens
+
+
+def test_the_sdk_s_own_helpers_read_the_stream(world: World) -> None:
+    with world.client.responses.stream(model=MODEL, input="[two]", tools=[TOOL]) as events:  # type: ignore[list-item]
+        assert {event.type for event in events} >= {
+            "response.output_text.delta",
+            "response.function_call_arguments.delta",
+        }
+        assert [item.type for item in events.get_final_response().output] == [
+            "message",
+            "function_call",
+            "function_call",
+        ]
+    messages: Any = [user("[call]")]
+    with world.client.chat.completions.stream(model=MODEL, messages=messages, tools=[WEATHER]) as chunks:  # type: ignore[list-item]
+        assert any(event.type == "tool_calls.function.arguments.delta" for event in chunks)
+        assert chunks.get_final_completion().choices[0].message.tool_calls
 
 
 def test_what_a_response_gave_can_be_sent_back_as_it_is(world: World) -> None:

@@ -96,10 +96,8 @@ class KV:
         self._release()
         self._pages, self.seen = pages, seen
 
-    def share(self, key: str, seconds: float | None) -> None:
-        self._check_open()
-        assert self._pages is not None
-        self._pages.add(key, seconds=seconds)
+    async def share(self, key: str, seconds: float | None) -> None:
+        (await self.pages()).add(key, seconds=seconds)
 
     def resume(self, key: str, seen: int) -> bool:
         """Holds what was shared, if it is there: ``seen`` tokens, and the room for them."""

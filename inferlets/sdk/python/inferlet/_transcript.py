@@ -101,13 +101,14 @@ class Transcript:
         self._kv.adopt(other._kv)
         self.append(other.tokens[len(self.tokens) :])
 
-    def share(self, key: str, seconds: float | None) -> None:
-        if not self.tokens or self._kv.seen < len(self.tokens) - 1:
-            raise UsageError(
-                f"a context of {len(self.tokens)} tokens, {self._kv.seen} of which were forwarded, can't be shared as {key!r}; "
-                "generate from it, or read it, before"
-            )
-        self._kv.share(key, seconds)
+    async def share(self, key: str, seconds: float | None) -> None:
+        """Forwards what wasn't yet, but the last token."""
+        if len(self.tokens) < 2:
+            raise UsageError(f"a context of {len(self.tokens)} tokens leaves nothing under {key!r}; fill it first")
+        async with self._lock:
+            if self._kv.seen < len(self.tokens) - 1:
+                await self._kv.forward(self.tokens[:-1], None)
+            await self._kv.share(key, seconds)
 
     def resume(self, key: str, tokens: list[int]) -> int:
         """What a shared context is sure to hold are all of its tokens but the last one."""

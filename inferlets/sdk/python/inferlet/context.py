@@ -326,13 +326,13 @@ class Context:
         state = await snapshots.load(transcript, name)
         return cls.of(transcript, Turn[state["turn"]], opened=state["opened"], thinking=state.get("thinking"))
 
-    def share(self, key: str, *, seconds: float | None = None) -> None:
+    async def share(self, key: str, *, seconds: float | None = None) -> None:
         """Lets every inferlet of this host go on after it, as it is now, with ``resume``: until ``WorkingSet.remove(key)`` or,
-        with ``seconds``, for so long, or until its pages are needed.
+        with ``seconds``, for so long, or until its pages are needed. Forwards what wasn't yet, but the last token.
 
-        Raises UsageError while tokens are still to be forwarded, but the last one, InvalidHandle if the key is taken.
+        Raises UsageError for a context of fewer than two tokens, InvalidHandle if the key is taken.
         """
-        self.transcript.share(key, seconds)
+        await self.transcript.share(key, seconds)
 
     def resume(self, key: str, tokens: Iterable[int]) -> int:
         """Puts the tokens of what was shared under the key into this context, empty as it is, on its pages: how many of them
