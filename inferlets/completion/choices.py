@@ -12,6 +12,8 @@ from inferlet import Context, errors, runtime
 from prompts import Prompt
 from sink import Sink
 
+_MOST_KEPT = 100_000  # tokens; they go in one message
+
 
 class Choices:
     def __init__(self, prompt: Prompt, sink: Sink) -> None:
@@ -76,4 +78,5 @@ class Choices:
         # Where there is no room, its tokens are read again.
         with contextlib.suppress(errors.ResourceError):
             await context.share(request["keep"], seconds=request["keep_seconds"])
-        self._sink.add("k", context.tokens)
+        if len(context.tokens) <= _MOST_KEPT:
+            self._sink.add("k", context.tokens)
