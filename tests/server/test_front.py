@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -53,7 +54,8 @@ def test_what_may_not_be_asked_is_refused_in_the_provider_s_shape(scripted: Path
         assert answered.status == 413
         assert "the most is 1,024" in answered.json["error"]["message"]
         answered = await ask(url, "GET", "/v1/models?key=sesame", x_request_id="bad id\x7f")
-        assert (answered.status, len(answered.headers["x-request-id"])) == (200, 32)
+        assert answered.status == 200
+        assert re.fullmatch("[A-Za-z0-9_]{16,}", answered.headers["x-request-id"])
         answered = await ask(url, "GET", "/v1/models", x_api_key="sesame", host="evil.example")
         assert answered.status == 403
         answered = await ask(url, "POST", CHAT, chat("[short]"), x_api_key="sesame", origin="https://evil.example")
