@@ -286,6 +286,7 @@ class Space:
         self.channels.clear()
         if self.handles is not None:
             self.handles.close()
+            self.handles = None  # it refers to this: a cycle
 
     def add(self, context: WorkingSet) -> int:
         handle, self._next = self._next, self._next + 1

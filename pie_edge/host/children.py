@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from pie_edge.control.usage import Usage
 from pie_edge.errors import ResourceError
@@ -23,13 +24,19 @@ class Children:
     """Of one guest. They end with it, unless they are detached."""
 
     def __init__(self, parent: Guest) -> None:
-        self._parent = parent
+        self._guest = ref(parent)
         self._held: Table[Instance] = Table(parent.name, "child", _MOST_HELD)
         self._alive: set[Instance] = set()
         self._detached: set[Instance] = set()
         self._launched = 0
         self.usage = Usage()
         """What those that have ended used, and their children."""
+
+    @property
+    def _parent(self) -> Guest:
+        guest = self._guest()
+        assert guest is not None, "its own calls and its end are all that ask for it"
+        return guest
 
     def launch(self, program: tuple[str, str], input: str, options: tuple[Any, ...]) -> int:
         """Raises InferletInvalid for a source that can't be read, ResourceError for more than the limits allow."""

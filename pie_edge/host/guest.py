@@ -90,7 +90,10 @@ class Model:
         return (*pages, "tokenize", *adapter, *introspective)
 
 
-@dataclass(eq=False)
+def _nobody_waits() -> None: ...
+
+
+@dataclass(eq=False, repr=False)
 class Guest:
     """``generation`` is 0 for an inferlet that no other one started."""
 
@@ -105,7 +108,7 @@ class Guest:
     log_sink: Callable[[str], None]
     facilities: Facilities = field(default_factory=Facilities)
     generation: int = 0
-    wake: Callable[[], None] = lambda: None
+    wake: Callable[[], None] = _nobody_waits
     """Lets the guest go on; set by whoever schedules it."""
     last_words: str = ""
     """The end of what went to the Wasm guest's own standard error: a crashing interpreter says why there."""
@@ -160,6 +163,10 @@ class Guest:
         self.files.clear()
         self.space.close()
         self.mailbox.end()
+        # Nobody asks for these any more, and each refers to the guest: with them it would be left to the garbage collector, which
+        # holds everybody up.
+        del self.events, self.outside
+        self.wake = _nobody_waits
 
     def on_text(self, text: str) -> None:
         self._tell(self.text_sink, text)

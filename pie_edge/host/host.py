@@ -9,12 +9,13 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pie_edge.control.metrics import metrics
-from pie_edge.errors import InferletCancelled, ResourceError, UsageError
+from pie_edge.errors import InferletCancelled, ResourceError, TemplateError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
 from pie_edge.host.constraints import Constraints
@@ -217,10 +218,13 @@ class Host:
         """
         return self._start(program, input, name, seed, on_text, on_log, limits, has_client=True)
 
-    async def prepare_grammars(self) -> None:
-        """What the first grammar would wait for: the vocabulary as a tree. That takes up to a second for the largest ones, and
-        nothing else runs meanwhile, so a server does it before it takes requests."""
+    async def prepare(self) -> None:
+        """What the first requests would wait for, and everybody with them: the vocabulary as a tree, for grammars, takes up to a
+        second, and compiling the chat template 20 ms. A server does it before it takes requests."""
         await asyncio.to_thread(self._model.constraints.prepare)
+        if self._model.turns is not None:
+            with suppress(TemplateError):
+                await asyncio.to_thread(self._model.turns.conversation, [{"role": "user", "content": "Hello"}])
 
     async def close(self) -> None:
         """Ends all instances with InferletCancelled, and the clock."""

@@ -6,8 +6,10 @@ Whatever it held and had started is gone then, and the next one finds everything
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 
@@ -230,5 +232,41 @@ def test_whoever_ends_at_any_point_of_its_life_leaves_nothing(how: str, tmp_path
                 assert not host.instances
                 assert len(host._facilities.topics) == 0
             assert (await finish(host, LIFE, {"tool": tool.url}, name="life")).result == alone.result
+
+    asyncio.run(body())
+
+
+PLAIN = """
+from inferlet import Context, session
+
+async def main(input):
+    context = Context()
+    context.fill([5, 6, 7])
+    async for piece in context.generate(max_tokens=6):
+        session.send(piece)
+    return len(context.tokens)
+"""
+
+
+def test_whoever_has_ended_is_freed_without_the_garbage_collector() -> None:
+    async def body() -> None:
+        async with tiny_host() as (host, engine):
+
+            async def lived() -> ref[Any]:
+                instance = host.launch(PLAIN, {})
+                assert (await instance.result()).result > 3
+                return ref(instance.guest)
+
+            await lived()
+            gc.collect()
+            gc.disable()
+            try:
+                guest = await lived()
+                assert await settled(engine)
+                await asyncio.sleep(0.05)
+                assert guest() is None, "cycles are left: a collection of theirs holds up every step"
+                assert gc.collect() < 50
+            finally:
+                gc.enable()
 
     asyncio.run(body())

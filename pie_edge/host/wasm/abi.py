@@ -73,8 +73,9 @@ poll_future = _function("wasmtime_call_future_poll", c_void_p, result=ctypes.c_b
 
 
 def address_of(pointer: Any) -> int:
-    """A pointer of the C API as a number."""
-    return ctypes.cast(pointer, c_void_p).value or 0
+    """A pointer of the C API as a number. ``ctypes.cast`` would leave a cycle behind for the garbage collector, at each call of
+    a guest's, and a collection holds everybody up."""
+    return ctypes.addressof(pointer.contents) if pointer else 0
 
 
 def raise_error(error: int | None) -> None:

@@ -86,17 +86,16 @@ class ExportCall(Fiber):
         writers = [writer(parameter, imports.resources) for _, parameter in described.params]
         # Results and arguments are read and written by the guest's stack: they live as long as the call.
         block = b"".join(write(self._context, value) for write, value in zip(writers, arguments, strict=True))
-        self._arguments = ctypes.create_string_buffer(block, max(len(block), 1))
-        self._reader = reader(described.result)
-        self._result = ctypes.create_string_buffer(SIZE)
         self._count = len(arguments)
-        values = ctypes.POINTER(ffi.wasmtime_component_val_t)
+        self._arguments = (ffi.wasmtime_component_val_t * self._count).from_buffer_copy(block)
+        self._reader = reader(described.result)
+        self._result = ffi.wasmtime_component_val_t()
         self._future = ffi.wasmtime_component_func_call_async(
             byref(self._function),
             context,
-            ctypes.cast(self._arguments, values),
+            self._arguments,
             self._count,
-            ctypes.cast(self._result, values),
+            byref(self._result),
             1,
             byref(self._error),
         )

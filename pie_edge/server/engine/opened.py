@@ -41,7 +41,7 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
     runtime = await open_runtime(settings.model, settings, progress=progress)
     facts, host = runtime.engine.facts, runtime.host
     # It holds up every thread: here nobody is served yet.
-    await host.prepare_grammars()
+    await host.prepare()
     card = ModelCard(
         name=facts.name,
         context=facts.context,

@@ -34,6 +34,9 @@ FAILED, STUCK = 1, 75
 """Exit statuses: the model couldn't be opened; the device was lost and doesn't come back."""
 _HEAR_SECONDS = 10.0
 _SWITCH_SECONDS = 0.0005
+_COLLECT = (10_000, 50, 1_000)
+"""Thresholds of the garbage collector while it serves. Inferlets leave no cycles, so there is hardly anything to find; one look
+at so many objects takes a millisecond."""
 _LONGEST_PATH = 100
 """Of a Unix socket, in bytes: 104 on macOS, 108 on Linux."""
 
@@ -95,6 +98,7 @@ async def _open(desk: Desk, opener: Opener, settings: Settings) -> bool:
     # What loading made stays: without it a collection takes a tenth of the time, and no step waits for one.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECT)
     desk.ready(opened)
     return True
 
