@@ -23,6 +23,11 @@ PATIENCE = 0.05
 RECENT = 4
 """Steps without a single-token call after which nobody is said to decode."""
 SMALLEST_CHUNK = 32
+LONGEST_STEP = 0.4
+"""Seconds that prompts may make a step take: pages of an inferlet that ends are free when the steps that write them are over, of
+which there are two. Only slow devices ever notice."""
+FIRST_CHUNK = 128
+"""Rows of a prompt in a step before it is known what they take."""
 
 
 @dataclass(slots=True)
@@ -43,6 +48,8 @@ class Pace:
         """Of a step of single tokens alone, by their magnitude."""
         self._row: float | None = None
         """What a row of a prompt adds to a step."""
+        self._rate: float | None = None
+        """Seconds a row, in steps that have prompts."""
         self._launched: deque[_Launched] = deque()
         self._free_from = 0.0
         self._took = 0.0
@@ -60,11 +67,12 @@ class Pace:
         took = now - max(step.began, self._free_from)
         self._free_from, self._took = now, took
         _average(self._seconds, step.rows.bit_length(), took)
+        if step.rows - step.singles >= SMALLEST_CHUNK:
+            self._rate = _nearer(self._rate, took / step.rows)
         if step.singles == step.rows:
             _average(self._decodes, step.singles.bit_length(), took)
         elif self._decodes:
-            row = max(took - self._decode(step.singles), 0.0) / (step.rows - step.singles)
-            self._row = row if self._row is None else self._row + ROW_WEIGHT * (row - self._row)
+            self._row = _nearer(self._row, max(took - self._decode(step.singles), 0.0) / (step.rows - step.singles))
 
     def remaining(self, now: float) -> float:
         """Seconds until the next step should be closed; 0 if nothing is known or nothing runs."""
@@ -93,16 +101,24 @@ class Pace:
         return 0.0 if asking >= len(alive) else self.remaining(now)
 
     def budget(self, limits: Budget, waiting: Sequence[Work], alive: Set[Space]) -> Budget:
-        """``limits`` with the chunk that suits the device, and whether somebody decodes beside the prompts that wait."""
+        """``limits`` with the chunks that suit the device, and whether somebody decodes beside the prompts that wait."""
         singles = sum(work.remaining == 1 for work in waiting)
         if singles == len(waiting):
             return limits
+        limits = replace(limits, prompt_rows=self._longest())
         # Once for each magnitude, single tokens have a step to themselves: what prompts add is told from that.
         if singles and singles.bit_length() not in self._decodes:
             return replace(limits, shared_rows=0)
         decoding = self._decoding(waiting, alive)
         chunk = self._chunk(limits.rows, limits.shared_rows, max(singles, decoding))
         return replace(limits, shared_rows=chunk, decoding=decoding > 0)
+
+    def _longest(self) -> int:
+        """Rows of prompts that a step may have: a power of two, so that a prompt is cut the same way most times."""
+        if self._rate is None:
+            return FIRST_CHUNK
+        rows = max(int(LONGEST_STEP / max(self._rate, 1e-9)), 2 * SMALLEST_CHUNK)
+        return 1 << (rows.bit_length() - 1)
 
     def _decoding(self, waiting: Iterable[Work], alive: Set[Space]) -> int:
         """Single-token calls of the fullest of the last steps that may come again any moment: of inferlets that are alive, and
@@ -131,3 +147,7 @@ class Pace:
 def _average(known: dict[int, float], key: int, value: float) -> None:
     before = known.get(key, value)
     known[key] = before + WEIGHT * (value - before)
+
+
+def _nearer(before: float | None, value: float) -> float:
+    return value if before is None else before + ROW_WEIGHT * (value - before)

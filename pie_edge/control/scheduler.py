@@ -20,6 +20,7 @@ class Budget:
 
     ``shared_rows`` is the most rows of prompts when single-token calls are in the step, or with ``decoding`` may ask for that
     any moment: what a decode waits for somebody else's prefill. 0 keeps prompts out of a step that has single tokens.
+    ``prompt_rows`` is the most of them in any step, 0 as many as it holds.
     """
 
     rows: int
@@ -28,6 +29,7 @@ class Budget:
     entries: int
     shared_rows: int
     decoding: bool = False
+    prompt_rows: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +65,8 @@ def pick(heads: Sequence[Work], budget: Budget, page_size: int) -> tuple[Slice, 
     longer = [work for work in heads if work.remaining > 1] if budget.shared_rows or not singles else []
     step = _Step(budget, page_size)
     prompt_rows = max(budget.rows - min(len(singles), budget.sequences - 1), 1)
+    if budget.prompt_rows:
+        prompt_rows = min(prompt_rows, budget.prompt_rows)
     if singles or budget.decoding:
         prompt_rows = min(prompt_rows, budget.shared_rows)
     for work in longer[:1]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
-from pie_edge.control.pace import PATIENCE, SMALLEST_CHUNK, Pace
+from pie_edge.control.pace import FIRST_CHUNK, LONGEST_STEP, PATIENCE, SMALLEST_CHUNK, Pace
 from pie_edge.control.queue import Work
 from pie_edge.control.scheduler import Budget
 from pie_edge.control.space import Space
@@ -94,6 +95,23 @@ def test_where_rows_are_dear_chunks_are_short() -> None:
 
 def test_before_anything_is_known_the_limits_hold() -> None:
     pace, alive = Pace(), spaces(2)
-    assert pace.budget(LIMITS, waiting(2, 0), set(alive)) == LIMITS
+    assert pace.budget(LIMITS, waiting(0, 2), set(alive)) == LIMITS
+    assert pace.budget(LIMITS, waiting(2, 0), set(alive)) == replace(LIMITS, prompt_rows=FIRST_CHUNK)
     run(pace, 0, alive[:1], 0.0)
     assert pace.budget(LIMITS, waiting(1, 1), set(alive)).shared_rows == LIMITS.shared_rows
+
+
+def test_a_prompt_makes_no_step_longer_than_the_pages_of_one_that_ends_may_be_waited_for() -> None:
+    pace, now, rows = Pace(), 0.0, 0
+    for _ in range(4):
+        rows = pace.budget(LIMITS, waiting(1, 0), set()).prompt_rows
+        pace.launched(rows, (), now)
+        pace.landed(now + rows / 500)
+        now += rows / 500
+    assert rows == 128, "a power of two"
+    assert LONGEST_STEP / 2 < rows / 500 <= LONGEST_STEP
+    for _ in range(9):
+        pace.launched(rows, (), now)
+        pace.landed(now + rows / 10_000)
+        now += rows / 10_000
+    assert pace.budget(LIMITS, waiting(1, 0), set()).prompt_rows >= LIMITS.rows, "a quick device doesn't notice"

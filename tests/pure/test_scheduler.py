@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 from hypothesis import given
@@ -197,3 +198,12 @@ def test_a_prompt_s_next_rows_may_follow_before_the_last_have_landed() -> None:
     assert firsts == [0, 32, 64]
     assert prompt.flying == 3
     assert not prompt.runnable
+
+
+def test_prompts_of_a_step_share_what_it_may_have_of_them() -> None:
+    slow = replace(BUDGET, prompt_rows=8)
+    assert [part.count for part in pick([work(20), work(20)], slow, PAGE)] == [8]
+    assert [part.count for part in pick([work(6), work(20)], slow, PAGE)] == [6, 2]
+    verify = work(12, rows=tuple(range(12)))
+    alone = replace(slow, sampled=12)
+    assert [part.count for part in pick([verify], alone, PAGE)] == [12], "rows of one epilogue belong together"
