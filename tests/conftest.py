@@ -30,8 +30,11 @@ def model_file(name: str) -> Path:
 
 
 @pytest.fixture(scope="session")
-def smollm2_path() -> Path:
-    return model_file("smollm2-135m")
+def smollm2_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Wherever it came from, its name is that of the model: a server goes by it."""
+    path = tmp_path_factory.mktemp("models") / "smollm2-135m.gguf"
+    path.symlink_to(model_file("smollm2-135m").resolve())
+    return path
 
 
 @pytest.fixture(scope="session")
