@@ -23,10 +23,10 @@ PATIENCE = 0.05
 RECENT = 4
 """Steps without a single-token call after which nobody is said to decode."""
 SMALLEST_CHUNK = 32
-LONGEST_STEP = 0.4
+LONGEST_STEP = 0.3
 """Seconds that prompts may make a step take: pages of an inferlet that ends are free when the steps that write them are over, of
 which there are two. Only slow devices ever notice."""
-FIRST_CHUNK = 128
+FIRST_CHUNK = 64
 """Rows of a prompt in a step before it is known what they take."""
 
 
