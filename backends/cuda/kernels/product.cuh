@@ -1,0 +1,158 @@
+// Products of few rows with a weight matrix: what linear.cu and experts.cu have in common.
+//
+// A block has eight warps. Its rows of x are first brought to shared memory, a stretch of columns at a time: beside codes as 16
+// bits a value, in two signed bytes (high · 256 + low) with a scale for 16 columns, so that __dp4a multiplies four columns at
+// once and loses no more than a float's rounding would; beside dense weights as they are. Then `splits` warps share the columns
+// of each row group: lane 8c + r has row r and every fourth item from c on.
+#pragma once
+#include "weights.cuh"
+
+#define WARPS 8
+#define PIECE 16  // columns with one scale
+
+#if QUANTISED
+#define ROOM (40 << 10)
+#else
+#define ROOM (32 << 10)
+#endif
+// Columns of a stretch: whole blocks, of so many rows in ROOM bytes, of which a value takes 2.5, or 4.
+#define STRETCH(TOKENS) (16384 / (TOKENS) / BLOCK * BLOCK / (QUANTISED ? 1 : 2))
+
+struct Stretch {
+  u32 first, columns;
+};
+
+template <int TOKENS> struct Brought {
+#if QUANTISED
+  signed char* high;
+  signed char* low;
+  float* scales;
+  int* sums;
+#else
+  float* values;
+#endif
+  __device__ __forceinline__ Brought(char* room) {
+    const u32 stretch = STRETCH(TOKENS);
+#if QUANTISED
+    high = (signed char*)room, low = high + TOKENS * stretch;
+    scales = (float*)(low + TOKENS * stretch), sums = (int*)(scales + TOKENS * stretch / PIECE);
+#else
+    values = (float*)room;
+#endif
+  }
+};
+
+#if QUANTISED
+__device__ __forceinline__ void quantise(const float* x, u32 there, signed char* high, signed char* low, float* scale, int* sum) {
+  float values[PIECE], largest = 0.0f;
+#pragma unroll
+  for (u32 i = 0; i < PIECE; i++) {
+    values[i] = i < there ? x[i] : 0.0f;
+    largest = fmaxf(largest, fabsf(values[i]));
+  }
+  float step = largest / 32639.0f, back = largest > 0.0f ? 32639.0f / largest : 0.0f;
+  if (!(back < infinity())) back = 0.0f, step = 0.0f;  // so small that they are nothing
+  int total = 0;
+  u32 highs[4] = {0, 0, 0, 0}, lows[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (u32 i = 0; i < PIECE; i++) {
+    int whole = __float2int_rn(values[i] * back);
+    int upper = (whole + 128) >> 8, lower = whole - upper * 256;
+    total += whole;
+    highs[i / 4] |= (u32)(upper & 255) << 8 * (i % 4), lows[i / 4] |= (u32)(lower & 255) << 8 * (i % 4);
+  }
+  *(uint4*)high = make_uint4(highs[0], highs[1], highs[2], highs[3]);
+  *(uint4*)low = make_uint4(lows[0], lows[1], lows[2], lows[3]);
+  *scale = step, *sum = total;
+}
+#endif
+
+// Rows of x into shared memory; `x[t]` is null for one that there isn't.
+template <int TOKENS>
+__device__ __forceinline__ void bring(Brought<TOKENS> to, const float* const x[TOKENS], Stretch s, u32 columns) {
+  const u32 stretch = STRETCH(TOKENS);
+  u32 pieces = s.columns / PIECE;
+#pragma unroll
+  for (int t = 0; t < TOKENS; t++) {
+#if QUANTISED
+    for (u32 piece = threadIdx.x; piece < pieces; piece += 32 * WARPS) {
+      u32 at = t * stretch + piece * PIECE, column = s.first + piece * PIECE;
+      u32 there = x[t] == nullptr || column >= columns ? 0 : min(columns - column, (u32)PIECE);
+      quantise(x[t] + column, there, to.high + at, to.low + at, to.scales + at / PIECE, to.sums + at / PIECE);
+    }
+#else
+    for (u32 i = threadIdx.x; i < pieces * PIECE; i += 32 * WARPS) {
+      u32 column = s.first + i;
+      to.values[t * stretch + i] = x[t] == nullptr || column >= columns ? 0.0f : x[t][column];
+    }
+#endif
+  }
+}
+
+// Adds one row's share of an item to each token's sum.
+template <int TOKENS>
+__device__ __forceinline__ void add_item(Brought<TOKENS> from, const Packing& p, const Matrix& m, Stretch s, u32 row, u32 item,
+                                         float sums[TOKENS]) {
+  const u32 stretch = STRETCH(TOKENS);
+  u32 column = item * ITEM - s.first;
+#if QUANTISED
+  Codes codes = codes_of(p, m, row, item);
+  Factor factor = factor_of(p, m, row, item * ITEM / p.group);
+#pragma unroll
+  for (int piece = 0; piece < ITEM / PIECE; piece++) {
+    if (piece && p.group < ITEM) factor = factor_of(p, m, row, (item * ITEM + PIECE) / p.group);
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) {
+      u32 at = t * stretch + column + piece * PIECE;
+      int4 high = *(const int4*)(from.high + at), low = *(const int4*)(from.low + at);
+      const int* fours = codes.fours + 4 * piece;
+      int upper = __dp4a(fours[3], high.w, __dp4a(fours[2], high.z, __dp4a(fours[1], high.y, __dp4a(fours[0], high.x, 0))));
+      int lower = __dp4a(fours[3], low.w, __dp4a(fours[2], low.z, __dp4a(fours[1], low.y, __dp4a(fours[0], low.x, 0))));
+      float product = factor.scale * (float)(upper * 256 + lower) + factor.minimum * (float)from.sums[at / PIECE];
+      sums[t] += from.scales[at / PIECE] * product;
+    }
+  }
+#else
+  float weights[ITEM];
+  weights_of(p, m, row, item, weights);
+#pragma unroll
+  for (int t = 0; t < TOKENS; t++) {
+    const float4* x = (const float4*)(from.values + t * stretch + column);
+#pragma unroll
+    for (int i = 0; i < ITEM / 4; i++) {
+      float4 four = x[i];
+      sums[t] += weights[4 * i] * four.x + weights[4 * i + 1] * four.y + weights[4 * i + 2] * four.z + weights[4 * i + 3] * four.w;
+    }
+  }
+#endif
+}
+
+// One row group's share of a stretch, by one of the warps that split its columns.
+template <int TOKENS>
+__device__ __forceinline__ void add_group(Brought<TOKENS> from, const Packing& p, const Matrix& m, Stretch s, u32 group, u32 split,
+                                          u32 splits, float sums[TOKENS]) {
+  u32 lane = threadIdx.x & 31, row = group * ROWS + lane % ROWS, end = (s.first + s.columns) / ITEM;
+#pragma unroll 2
+  for (u32 item = s.first / ITEM + split * 4 + lane / ROWS; item < end; item += 4 * splits)
+    add_item<TOKENS>(from, p, m, s, row, item, sums);
+}
+
+// Sums of the lanes that share a row, and of the warps that share a row group: to lanes 0 … 7 of the first of those.
+template <int TOKENS> __device__ __forceinline__ void join(float sums[TOKENS], u32 split, u32 splits, float* room) {
+  u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+#pragma unroll
+  for (int t = 0; t < TOKENS; t++) {
+    sums[t] += __shfl_xor_sync(ALL_LANES, sums[t], 8);
+    sums[t] += __shfl_xor_sync(ALL_LANES, sums[t], 16);
+  }
+  if (splits == 1) return;
+  __syncthreads();
+  if (lane < ROWS)
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++) room[(warp * TOKENS + t) * ROWS + lane] = sums[t];
+  __syncthreads();
+  if (split == 0 && lane < ROWS)
+    for (u32 other = 1; other < splits; other++)
+#pragma unroll
+      for (int t = 0; t < TOKENS; t++) sums[t] += room[((warp + other) * TOKENS + t) * ROWS + lane];
+}

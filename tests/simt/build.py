@@ -1,0 +1,158 @@
+"""CUDA C++ to a library of the CPU: the kernels' own text, but for ``__shared__`` declarations and the file of PTX wrappers."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+INCLUDE = Path(__file__).parent / "include"
+COMPILER = "g++"
+FLAGS = (
+    *("-std=c++20", "-O2", "-march=x86-64-v3", "-ffp-contract=off", "-fno-strict-aliasing", "-fcf-protection=none"),
+    *("-fPIC", "-fvisibility=hidden", "-w"),
+)
+TRACED = ("-fsanitize=thread", "-DSIMT_TRACE", "-O1", "-g0")
+ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
+
+_DYNAMIC = re.compile(r"extern\s+__shared__\s+([A-Za-z_][\w: ]*?)\s+(\w+)\s*\[\s*\]\s*;")
+_SHARED = re.compile(r"__shared__\s+((?:alignas\(\d+\)\s*)?[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*)\s+(\w+)((?:\s*\[[^\]]+\])*)\s*;")
+_KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(')
+_INCLUDED = re.compile(r'^#include\s+"(\w+\.cuh)"\s*$', re.MULTILINE)
+
+
+class CompileError(Exception):
+    """What the compiler said."""
+
+
+def available() -> bool:
+    return shutil.which(COMPILER) is not None and os.uname().machine == "x86_64"
+
+
+def gathered(name: str, files: Mapping[str, str]) -> str:
+    """A file with everything it includes, once each, but for the wrappers of PTX, which the emulator has its own of."""
+    seen = {name}
+
+    def text(one: str) -> str:
+        def included(match: re.Match[str]) -> str:
+            wanted, line = match[1], files[one].count("\n", 0, match.start()) + 2
+            if wanted in seen:
+                return ""
+            seen.add(wanted)
+            inner = '#include "ptx.cuh"' if wanted == "ptx.cuh" else text(wanted)
+            return f'{inner}\n#line {line} "{one}"'
+
+        return f'#line 1 "{one}"\n' + _INCLUDED.sub(included, files[one].replace("#pragma once", ""))
+
+    return text(name)
+
+
+def translated(text: str) -> str:
+    """For g++: shared arrays become places in the emulator's arena, and every kernel gets a way in."""
+    names = _KERNEL.findall(text)
+    text = _DYNAMIC.sub(lambda m: f"{m[1]}* {m[2]} = simt::dynamic_shared<{m[1]}>();", text)
+    text = _SHARED.sub(lambda m: f"auto& {m[2]} = simt::shared_array<{m[1]}{m[3]}, __COUNTER__>();", text)
+    kernels = "\n".join(f"SIMT_KERNEL({name})" for name in names)
+    return f'#include "simt.h"\n{text}\n{kernels}\n'
+
+
+def compiled(text: str, defines: Sequence[str] = (), extra: Sequence[str] = ()) -> Path:
+    """The library of gathered CUDA C++; kept by what it is made of. Raises CompileError."""
+    source = translated(text)
+    headers = "".join(path.read_text() for path in sorted(INCLUDE.iterdir()))
+    flags = (*FLAGS, *extra, *(f"-D{define}" for define in defines))
+    key = hashlib.sha256(repr((source, headers, flags)).encode()).hexdigest()[:24]
+    folder = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
+    target = folder / f"{key}.so"
+    if not target.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _run_compiler(source, flags, target)
+    return target
+
+
+def _run_compiler(source: str, flags: Sequence[str], target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as made:
+        path, linked = Path(made) / "kernels.cpp", Path(made) / "kernels.so"
+        path.write_text(source)
+        objects = []
+        plain = [flag for flag in flags if not flag.startswith("-fsanitize")]
+        parts = [(path, flags), (INCLUDE / "runtime.cpp", plain)]
+        parts += [(INCLUDE / "trace.cpp", plain)] if "-DSIMT_TRACE" in flags else []
+        for part, own in parts:
+            objects.append(f"{Path(made) / part.stem}.o")
+            _call([COMPILER, *own, f"-I{INCLUDE}", "-c", str(part), "-o", objects[-1]])
+        # Without the flags of a sanitizer: its library isn't wanted.
+        _call([COMPILER, "-shared", *objects, "-o", str(linked)])
+        linked.replace(target)
+
+
+def _call(command: Sequence[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CompileError(done.stderr)
+
+
+def driver() -> Path:
+    """The library that stands in for the driver's."""
+    source = (Path(__file__).parent / "driver.cpp").read_text()
+    key = hashlib.sha256(source.encode()).hexdigest()[:24]
+    folder = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
+    target = folder / f"driver-{key}" / "libcuda.so.1"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as made:
+            path = Path(made) / "libcuda.so.1"
+            command = [COMPILER, "-std=c++20", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wl,-soname,libcuda.so.1"]
+            _call([*command, str(Path(__file__).parent / "driver.cpp"), "-o", str(path)])
+            path.replace(target)
+    return target
+
+
+class _Extent(ctypes.Structure):
+    _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
+
+
+class KernelError(Exception):
+    """What a kernel did wrong."""
+
+
+class Library:
+    """Compiled kernels, to be launched straight from a test."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._library.simt_message.restype = ctypes.c_char_p
+
+    def schedule(self, order: int, seed: int = 1) -> None:
+        self._library.simt_order(ctypes.c_uint(order), ctypes.c_ulonglong(seed))
+
+    def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
+        """Arrays go as their addresses, floats as float32, ints as 32-bit words. Raises KernelError."""
+        held = [_argument(argument) for argument in arguments]
+        pointers = (ctypes.c_void_p * max(len(held), 1))(*[ctypes.addressof(one) for one in held])
+        launched = getattr(self._library, f"simt_launch_{name}")
+        launched.argtypes = [ctypes.c_void_p, _Extent, _Extent, ctypes.c_size_t]
+        if launched(pointers, _Extent(*grid), _Extent(block, 1, 1), shared):
+            raise KernelError(self._library.simt_message().decode())
+
+    def counts(self) -> list[dict[str, int]]:
+        """Of a traced library since the last time: global accesses of under and over 8 bytes a lane, and shared ones."""
+        found = (ctypes.c_uint64 * 15)()
+        self._library.simt_counts(found)
+        names = ("instructions", "sectors", "ideal_sectors", "waves", "ideal_waves")
+        return [dict(zip(names, found[5 * i : 5 * i + 5], strict=True)) for i in range(3)]
+
+
+def _argument(value: object) -> ctypes._SimpleCData[object]:
+    if isinstance(value, float):
+        return ctypes.c_float(value)
+    if isinstance(value, int):
+        return ctypes.c_uint32(value & 0xFFFFFFFF)
+    address = value.ctypes.data if hasattr(value, "ctypes") else value
+    return ctypes.c_void_p(address)  # type: ignore[arg-type]

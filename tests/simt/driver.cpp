@@ -1,0 +1,216 @@
+// Stands in for libcuda: the part of the driver API that the backend calls, over kernels that simt.h runs on the CPU. A
+// "cubin" is such a kernel library. Everything is done when it is enqueued, in order; what is captured, when it is launched.
+// Allocations end at a page that can't be touched and begin as NaNs. An error of a kernel sticks, as on a card.
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+enum Status {
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700,
+  LAUNCH_FAILED = 719, CAPTURING = 900,
+};
+struct Extent { unsigned x, y, z; };
+using Launch = int (*)(void**, Extent, Extent, size_t);
+
+struct Function { Launch launch; int count; int sizes[64]; const char* (*message)(); };
+struct Module { void* library; std::map<std::string, std::unique_ptr<Function>> functions; };
+using Work = std::function<int()>;
+struct Graph { std::vector<Work> nodes; };
+struct Stream { std::unique_ptr<Graph> captured; };
+struct Mapping { void* base; size_t nbytes, asked; };
+
+std::recursive_mutex lock;
+int broken = SUCCESS;
+std::string told = "no error";
+size_t memory = 4ull << 30, used = 0;
+int version = 13000, context, retained = 0;
+std::map<std::string, uint64_t> calls;
+std::map<uint64_t, Mapping> mappings;
+Stream first_stream;
+
+Stream* stream_of(void* stream) { return stream ? static_cast<Stream*>(stream) : &first_stream; }
+
+int enqueue(void* stream, Work work) {
+  if (broken) return broken;
+  if (auto& captured = stream_of(stream)->captured) return captured->nodes.push_back(std::move(work)), SUCCESS;
+  return broken = work();
+}
+int waited(void* stream) { return broken ? broken : stream_of(stream)->captured ? CAPTURING : SUCCESS; }
+
+}  // namespace
+
+#define ENTER std::lock_guard<std::recursive_mutex> held(lock); calls[__func__]++
+
+extern "C" {
+
+// For tests: what there seems to be, and what was called.
+void simt_driver(int driver_version, size_t total) { version = driver_version, memory = total; }
+uint64_t simt_calls(const char* name) { return calls[name]; }
+void simt_break(int status) { broken = status, told = "told to break"; }
+
+int cuInit(unsigned) { ENTER; return SUCCESS; }
+int cuDriverGetVersion(int* found) { *found = version; return SUCCESS; }
+int cuDeviceGetCount(int* count) { *count = 1; return SUCCESS; }
+int cuDeviceGet(int* device, int) { *device = 0; return SUCCESS; }
+int cuDeviceGetName(char* name, int room, int) { snprintf(name, room, "SIMT CPU emulation"); return SUCCESS; }
+int cuDeviceTotalMem_v2(size_t* found, int) { *found = memory; return SUCCESS; }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {39, 1536}, {75, 8}, {76, 6}, {97, 101376}, {134, -1}};
+  auto found = known.find(attribute);
+  *value = found == known.end() ? 0 : found->second;
+  return SUCCESS;
+}
+int cuDevicePrimaryCtxRetain(void** made, int) { ENTER; retained++; *made = &context; return SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int) { ENTER; if (--retained == 0) broken = SUCCESS; return SUCCESS; }
+int cuCtxSetCurrent(void*) { return SUCCESS; }
+int cuCtxSynchronize() { ENTER; return broken; }
+int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) { ENTER; *free_bytes = memory - used, *total = memory; return broken; }
+
+int cuMemAlloc_v2(uint64_t* place, size_t nbytes) {
+  ENTER;
+  if (broken) return broken;
+  if (nbytes == 0) return INVALID_VALUE;
+  if (used + nbytes > memory) return OUT_OF_MEMORY;
+  size_t page = sysconf(_SC_PAGESIZE), whole = (nbytes + 255) & ~255ul, pages = (whole + page - 1) / page * page;
+  char* base = (char*)mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return OUT_OF_MEMORY;
+  mprotect(base + pages, page, PROT_NONE);
+  *place = (uint64_t)(base + pages - whole);
+  if (nbytes <= 64 << 20) memset((void*)*place, 0xff, nbytes);
+  mappings[*place] = {base, pages + page, nbytes};
+  used += nbytes;
+  return SUCCESS;
+}
+int cuMemFree_v2(uint64_t place) {
+  ENTER;
+  auto found = mappings.find(place);
+  if (found == mappings.end()) return INVALID_VALUE;
+  munmap(found->second.base, found->second.nbytes);
+  used -= found->second.asked;
+  mappings.erase(found);
+  return SUCCESS;
+}
+int cuMemHostAlloc(void** place, size_t nbytes, unsigned) { ENTER; *place = aligned_alloc(4096, (nbytes + 4095) & ~4095ul); return broken; }
+int cuMemFreeHost(void* place) { ENTER; free(place); return SUCCESS; }
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t n) { ENTER; memcpy((void*)to, from, n); return broken; }
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t n) { ENTER; memcpy(to, (void*)from, n); return broken; }
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) {
+  ENTER;
+  return enqueue(stream, [=] { memcpy((void*)to, from, n); return SUCCESS; });
+}
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void* stream) {
+  ENTER;
+  return enqueue(stream, [=] { memcpy(to, (void*)from, n); return SUCCESS; });
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
+  ENTER;
+  return enqueue(stream, [=] { memcpy((void*)to, (void*)from, n); return SUCCESS; });
+}
+int cuMemsetD8Async(uint64_t place, unsigned char value, size_t n, void* stream) {
+  ENTER;
+  return enqueue(stream, [=] { memset((void*)place, value, n); return SUCCESS; });
+}
+
+int cuStreamCreate(void** made, unsigned) { ENTER; *made = new Stream; return broken; }
+int cuStreamDestroy_v2(void* stream) { ENTER; delete static_cast<Stream*>(stream); return SUCCESS; }
+int cuStreamSynchronize(void* stream) { ENTER; return waited(stream); }
+int cuStreamBeginCapture_v2(void* stream, int) { ENTER; stream_of(stream)->captured = std::make_unique<Graph>(); return broken; }
+int cuStreamEndCapture(void* stream, void** made) { ENTER; *made = stream_of(stream)->captured.release(); return broken; }
+int cuGraphInstantiateWithFlags(void** made, void* graph, unsigned long long) { ENTER; *made = new Graph(*(Graph*)graph); return broken; }
+int cuGraphLaunch(void* graph, void* stream) {
+  ENTER;
+  return enqueue(stream, [=] {
+    for (auto& node : static_cast<Graph*>(graph)->nodes)
+      if (int status = node()) return status;
+    return (int)SUCCESS;
+  });
+}
+int cuGraphDestroy(void* graph) { ENTER; delete static_cast<Graph*>(graph); return SUCCESS; }
+int cuGraphExecDestroy(void* graph) { ENTER; delete static_cast<Graph*>(graph); return SUCCESS; }
+
+int cuEventCreate(void** made, unsigned) { ENTER; *made = malloc(8); return broken; }
+int cuEventRecord(void*, void*) { ENTER; return broken; }
+int cuEventQuery(void*) { ENTER; return broken; }
+int cuEventSynchronize(void*) { ENTER; return broken; }
+int cuEventDestroy_v2(void* event) { ENTER; free(event); return SUCCESS; }
+
+int cuModuleLoadData(void** made, const void* image) {
+  ENTER;
+  const char* bytes = static_cast<const char*>(image);
+  uint16_t machine, section_size, sections;
+  uint64_t table;
+  memcpy(&machine, bytes + 18, 2), memcpy(&section_size, bytes + 58, 2), memcpy(&sections, bytes + 60, 2);
+  memcpy(&table, bytes + 40, 8);
+  if (memcmp(bytes, "\x7f" "ELF", 4) || machine != 62) return NO_BINARY;  // a cubin is for a card
+  char path[] = P_tmpdir "/simt-XXXXXX";
+  int file = mkstemp(path);
+  size_t n = table + (size_t)section_size * sections;
+  bool written = write(file, bytes, n) == (ssize_t)n;
+  close(file);
+  void* library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  unlink(path);
+  if (!library) return told = dlerror(), NO_BINARY;
+  auto* module = new Module;
+  module->library = library;
+  *made = module;
+  return SUCCESS;
+}
+int cuModuleUnload(void* module) { ENTER; delete static_cast<Module*>(module); return SUCCESS; }
+int cuModuleGetFunction(void** found, void* module, const char* name) {
+  ENTER;
+  auto* owner = static_cast<Module*>(module);
+  auto& function = owner->functions[name];
+  if (!function) {
+    auto symbol = [&](const std::string& kind) { return dlsym(owner->library, (kind + name).c_str()); };
+    auto launch = (Launch)symbol("simt_launch_");
+    auto sizes = (int (*)(int*, int))symbol("simt_sizes_");
+    if (!launch || !sizes) return told = std::string("no kernel ") + name, NOT_FOUND;
+    function = std::make_unique<Function>();
+    function->launch = launch;
+    function->count = sizes(function->sizes, 64);
+    function->message = (const char* (*)())dlsym(owner->library, "simt_message");
+  }
+  *found = function.get();
+  return SUCCESS;
+}
+int cuFuncSetAttribute(void*, int, int) { ENTER; return broken; }
+int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void* stream, void** arguments, void**) {
+  ENTER;
+  auto* function = static_cast<Function*>(given);
+  std::vector<std::vector<char>> values;
+  for (int i = 0; i < function->count; i++)
+    values.emplace_back((char*)arguments[i], (char*)arguments[i] + function->sizes[i]);
+  return enqueue(stream, [=]() mutable {
+    std::vector<void*> places;
+    for (auto& value : values) places.push_back(value.data());
+    if (!function->launch(places.data(), {gx, gy, gz}, {bx, by, bz}, shared)) return (int)SUCCESS;
+    told = function->message();
+    return (int)(told.find("illegal address") == std::string::npos ? LAUNCH_FAILED : ILLEGAL_ADDRESS);
+  });
+}
+
+int cuGetErrorName(int status, const char** name) {
+  const std::map<int, const char*> known = {{0, "CUDA_SUCCESS"}, {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"}, {500, "CUDA_ERROR_NOT_FOUND"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+      {719, "CUDA_ERROR_LAUNCH_FAILED"}, {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}};
+  auto found = known.find(status);
+  *name = found == known.end() ? "CUDA_ERROR_UNKNOWN" : found->second;
+  return SUCCESS;
+}
+int cuGetErrorString(int, const char** text) { *text = told.c_str(); return SUCCESS; }
+
+}

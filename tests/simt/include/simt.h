@@ -1,0 +1,137 @@
+// Runs CUDA C++ kernels on the CPU: every thread is a fiber, and barriers, shuffles, votes and atomics do what they do on a
+// card. What a kernel does wrong ends its launch with a message: a barrier that not all threads reach, lanes that meet at
+// different collectives, shared memory over the limit, and, in a traced build (trace.h), a race in shared memory.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#define __global__
+#define __device__
+#define __host__
+#define __constant__ static
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define SIMT_EXPORT extern "C" __attribute__((visibility("default")))
+
+struct dim3 { unsigned x, y, z; };
+struct uint3 { unsigned x, y, z; };
+
+namespace simt {
+
+constexpr int MOST_THREADS = 1024, STACK = 64 << 10, MESSAGE = 512;
+constexpr size_t ARENA = 256 << 10;
+enum Order : unsigned { FORWARD, BACKWARD, SHUFFLED };
+
+struct Copy { void* target; const void* source; size_t size; };
+
+struct Warp;
+struct Fiber {
+  void* stack;
+  uint3 place;
+  int lane, line;
+  unsigned phase;  // of its warp's exchanges
+  int operation;
+  uint32_t mask;
+  Warp* warp;
+  std::vector<std::vector<Copy>> copies;  // cp.async groups that have not been waited for; the last is not committed
+};
+struct Warp {
+  uint32_t ready, alive, waiting, parked;  // lanes that can run, that have not ended, that wait for lanes, for the block
+  int number;
+  uint64_t epoch;  // collectives that all of it passed
+  Fiber* lanes[32];
+  uint64_t slots[2][32][8];
+};
+struct Block {
+  Fiber fibers[MOST_THREADS];
+  Warp warps[32];
+  int threads, warp_count, parked, alive;
+  uint64_t number, epoch;
+  void* host;
+  char *stacks, *arena, *dynamic;
+  size_t used, dynamic_size, most_used;
+};
+struct Context {
+  uint3 thread, block_place;
+  dim3 block_extent, grid_extent;
+  Fiber* fiber;
+  Block* block;
+  void (*entry)(void*);
+  void* argument;
+};
+
+extern Context now;
+extern char message[MESSAGE];
+extern size_t shared_limit;
+
+// Of a traced build: the block has ended, and what it did is counted.
+#ifdef SIMT_TRACE
+void block_ended();
+#else
+inline void block_ended() {}
+#endif
+
+[[noreturn]] void fail(const char* form, ...);
+void warp_sync(uint32_t mask, int operation, int line);
+void block_sync(int line);
+// Each lane's value, 64 bytes at most, to all lanes of the mask.
+uint64_t (*exchange(uint32_t mask, const void* value, size_t size, int operation, int line))[8];
+// All blocks of a grid, one after the other; 0, or 1 with a message.
+int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size);
+
+#define SIMT_UNTRACED __attribute__((no_sanitize("thread")))
+
+template <class T> SIMT_UNTRACED inline T slot_value(const uint64_t* slot) {
+  T value;
+  memcpy(&value, slot, sizeof value);
+  return value;
+}
+
+// A __shared__ array: one place in the block's arena for each declaration, in the order they are reached. NaNs at first.
+template <class T, int SITE> SIMT_UNTRACED T& shared_array() {
+  static uint64_t block = 0;
+  static char* place;
+  Block* b = now.block;
+  if (block != b->number) {
+    block = b->number;
+    size_t alignment = alignof(T) < 16 ? 16 : alignof(T);
+    b->used = (b->used + alignment - 1) & ~(alignment - 1);
+    place = b->arena + b->used;
+    b->used += sizeof(T);
+    if (b->used + b->dynamic_size > shared_limit) fail("%zu + %zu bytes of shared memory", b->used, b->dynamic_size);
+    if (b->used > b->most_used) b->most_used = b->used;
+  }
+  return *reinterpret_cast<T*>(place);
+}
+template <class T> inline T* dynamic_shared() { return reinterpret_cast<T*>(now.block->dynamic); }
+
+template <class... A> int sizes(void (*)(A...), int* found, int room) {
+  int i = 0;
+  ((i < room ? (void)(found[i] = sizeof(A)) : (void)0, i++), ...);
+  return i;
+}
+template <class... A> int launch(void (*kernel)(A...), void** arguments, dim3 grid, dim3 block, size_t dynamic_size) {
+  struct Call { void (*kernel)(A...); void** arguments; } call{kernel, arguments};
+  auto entry = [](void* given) SIMT_UNTRACED {
+    Call* c = (Call*)given;
+    [&]<size_t... I>(std::index_sequence<I...>) SIMT_UNTRACED {
+      c->kernel(*(std::remove_const_t<A>*)c->arguments[I]...);
+    }(std::index_sequence_for<A...>{});
+  };
+  return launch_entry(entry, &call, grid, block, dynamic_size);
+}
+
+}  // namespace simt
+
+#define SIMT_KERNEL(NAME)                                                                                                 \
+  SIMT_EXPORT int simt_launch_##NAME(void** a, dim3 g, dim3 b, size_t s) { return simt::launch(NAME, a, g, b, s); }       \
+  SIMT_EXPORT int simt_sizes_##NAME(int* z, int n) { return simt::sizes(NAME, z, n); }
+
+#include "cuda_builtins.h"
