@@ -1,11 +1,11 @@
-// Kinds that take each value by itself: a block has 256 values of a row, rows go along x and columns along y.
+// Kinds that take each value by itself: a block has 256 values of a row, columns go along x and rows along y.
 #include "common.cuh"
 
-#define COLUMN (blockIdx.y * blockDim.x + threadIdx.x)
+#define COLUMN (blockIdx.x * blockDim.x + threadIdx.x)
 
 extern "C" __global__ void __launch_bounds__(256)
     glu(const float* gate, const float* up, float* y, u32 width, u32 act, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = activated(act, gate[at]) * up[at];
@@ -13,7 +13,7 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     clamped_glu(const float* gate, const float* up, float* y, u32 width, float slope, float limit, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   float g = fminf(gate[at], limit), u = fminf(fmaxf(up[at], -limit), limit);
@@ -22,14 +22,14 @@ extern "C" __global__ void __launch_bounds__(256)
 
 extern "C" __global__ void __launch_bounds__(256)
     activation(const float* x, float* y, u32 width, u32 act, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = activated(act, x[at]);
 }
 
 extern "C" __global__ void __launch_bounds__(256) add(const float* x, const float* z, float* y, u32 width, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = x[at] + z[at];
@@ -38,28 +38,28 @@ extern "C" __global__ void __launch_bounds__(256) add(const float* x, const floa
 // z may have one column, for all of x's.
 extern "C" __global__ void __launch_bounds__(256)
     mul(const float* x, const float* z, float* y, u32 width, u32 z_width, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = x[at] * z[z_width == 1 ? row : at];
 }
 
 extern "C" __global__ void __launch_bounds__(256) scale(const float* x, float* y, u32 width, float factor, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = factor * x[at];
 }
 
 extern "C" __global__ void __launch_bounds__(256) softcap(const float* x, float* y, u32 width, float cap, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = cap * tanhf(x[at] / cap);
 }
 
 extern "C" __global__ void __launch_bounds__(256) store(const u32* x, u32* y, u32 width, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   size_t at = (size_t)row * width + column;
   y[at] = x[at];
@@ -67,14 +67,14 @@ extern "C" __global__ void __launch_bounds__(256) store(const u32* x, u32* y, u3
 
 extern "C" __global__ void __launch_bounds__(256)
     gather_rows(const u32* x, const u32* chosen, u32* y, u32 width, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   y[(size_t)row * width + column] = x[(size_t)chosen[row] * width + column];
 }
 
 extern "C" __global__ void __launch_bounds__(256)
     combine_experts(const float* x, const float* weights, float* y, u32 width, u32 chosen, const u32* rows) {
-  u32 row = blockIdx.x, column = COLUMN;
+  u32 row = blockIdx.y, column = COLUMN;
   if (column >= width || !is_true(row, rows)) return;
   float sum = 0.0f;
   for (u32 j = 0; j < chosen; j++) sum += weights[row * chosen + j] * x[((size_t)row * chosen + j) * width + column];
@@ -84,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(256)
 // Pages of `words` words. Targets are distinct and never sources.
 extern "C" __global__ void __launch_bounds__(256)
     copy_pages(const u32* sources, const u32* targets, u32* state, u32 words, const u32* count) {
-  u32 copy = blockIdx.x, word = COLUMN;
+  u32 copy = blockIdx.y, word = COLUMN;
   if (word >= words || copy >= *count) return;
   state[(size_t)targets[copy] * words + word] = state[(size_t)sources[copy] * words + word];
 }
@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(256)
 // Tokens of pages that lie [outer, slots, inner words] each: out of the state into `held`, and back from there.
 extern "C" __global__ void __launch_bounds__(256)
     copy_slots(const u32* slots, u32* state, u32* held, u32 outer, u32 page, u32 inner, u32 back, const u32* count) {
-  u32 copy = blockIdx.x, word = COLUMN;
+  u32 copy = blockIdx.y, word = COLUMN;
   if (word >= outer * inner || copy >= *count) return;
   u32 slot = slots[copy];
   size_t row = (size_t)(slot / page) * outer + word / inner;

@@ -10,7 +10,7 @@ struct Experts {
 };
 
 // TOKENS places of one expert by a block: each a row of the step and which of its experts.
-template <int TOKENS> __device__ __forceinline__ void product(const Packing& p, const Matrix& m, const Experts& e) {
+extern "C" __global__ void __launch_bounds__(256) expert_linear(Packing p, Matrix m, Experts e) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
   u32 places[TOKENS], expert, there = (e.rows == nullptr ? e.most : *e.rows) * e.chosen, found = 0;
@@ -58,6 +58,3 @@ template <int TOKENS> __device__ __forceinline__ void product(const Packing& p, 
   for (u32 t = 0; t < TOKENS; t++)
     if (t < found) m.y[(size_t)places[t] * e.outputs + output] = sums[t] + (m.bias == nullptr ? 0.0f : m.bias[row + e.first]);
 }
-
-extern "C" __global__ void __launch_bounds__(256) expert_linear_1(Packing p, Matrix m, Experts e) { product<1>(p, m, e); }
-extern "C" __global__ void __launch_bounds__(256) expert_linear_4(Packing p, Matrix m, Experts e) { product<4>(p, m, e); }

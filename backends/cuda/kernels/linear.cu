@@ -1,4 +1,5 @@
-// y = x · weightᵀ (+ bias): of up to three matrices that multiply the same rows, or of a gated unit's two.
+// y = x · weightᵀ (+ bias): of up to three matrices that multiply the same rows, or of a gated unit's two. TOKENS rows of x
+// go in one block.
 #include "product.cuh"
 
 struct Linear {
@@ -11,8 +12,8 @@ struct Linear {
   u32 ends[3]; // of the matrices' blocks
 };
 
-template <int TOKENS>
-__device__ __forceinline__ void product(const Packing& p, const Matrix& a, const Matrix& b, const Matrix& c, const Linear& l) {
+extern "C" __global__ void __launch_bounds__(256)
+    linear(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
   u32 there = min(l.tokens == nullptr ? l.most : *l.tokens, l.most), first = l.first_token + blockIdx.y * TOKENS;
@@ -54,17 +55,4 @@ __device__ __forceinline__ void product(const Packing& p, const Matrix& a, const
       m.y[(size_t)(first + t) * m.stride + row] = l.act ? activated(l.act, sum) * others[t] : sum;
     }
   }
-}
-
-extern "C" __global__ void __launch_bounds__(256) linear_1(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
-  product<1>(p, a, b, c, l);
-}
-extern "C" __global__ void __launch_bounds__(256) linear_2(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
-  product<2>(p, a, b, c, l);
-}
-extern "C" __global__ void __launch_bounds__(256) linear_4(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
-  product<4>(p, a, b, c, l);
-}
-extern "C" __global__ void __launch_bounds__(256) linear_8(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
-  product<8>(p, a, b, c, l);
 }

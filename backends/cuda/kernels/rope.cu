@@ -37,7 +37,7 @@ __device__ __forceinline__ void turn_row(const Rope& rope, const float* x, float
 
 extern "C" __global__ void __launch_bounds__(256)
     rope(Rope shape, const float* x, const u32* positions, float* y, const u32* rows) {
-  u32 row = blockIdx.x, item = blockIdx.y * blockDim.x + threadIdx.x;
+  u32 row = blockIdx.y, item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= shape.heads * shape.width / 2 || !is_true(row, rows)) return;
   size_t first = (size_t)row * shape.heads * shape.width;
   turn_row(shape, x + first, y + first, item, positions[row]);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void put_value(const Cache& cache, u32 width, u32 hea
 extern "C" __global__ void __launch_bounds__(256)
     kv_append(Cache cache, const float* k, const float* v, const u32* positions, const u32* slots, u32 width,
               const u32* rows) {
-  u32 row = blockIdx.x, item = blockIdx.y * blockDim.x + threadIdx.x;
+  u32 row = blockIdx.y, item = blockIdx.x * blockDim.x + threadIdx.x;
   if (item >= cache.heads * width || !is_true(row, rows)) return;
   u32 head = item / width, d = item % width, slot = slots[row];
   size_t at = (size_t)row * cache.heads * width + item;
@@ -79,7 +79,7 @@ extern "C" __global__ void __launch_bounds__(256)
 extern "C" __global__ void __launch_bounds__(256)
     rope_append(Rope shape, Cache cache, const float* q, const float* k, const float* v, const u32* positions,
                 const u32* slots, float* y, const u32* rows) {
-  u32 row = blockIdx.x, item = blockIdx.y * blockDim.x + threadIdx.x, half = shape.width / 2;
+  u32 row = blockIdx.y, item = blockIdx.x * blockDim.x + threadIdx.x, half = shape.width / 2;
   if (item >= (shape.heads + 2 * cache.heads) * half || !is_true(row, rows)) return;
   u32 position = positions[row], slot = slots[row];
   if (item == 0) cache.key_positions[slot] = position;

@@ -1,0 +1,106 @@
+"""NVIDIA's driver API through ctypes: the calls that the backend makes, and statuses as typed errors. No package is needed."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
+from typing import Any
+
+from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, OutOfMemory
+
+LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_OUT_OF_MEMORY = 2
+NOT_READY = 600
+_LOST = frozenset({46, 79, 214, 219, 220, 226, 700, 702, 703, 710, 714, 715, 716, 717, 718, 719, 720, 999})
+"""Statuses after which this process's contexts are dead: memory or hardware faults, kernels that trapped or hung."""
+
+_HANDLE = POINTER(c_void_p)
+_CALLS: dict[str, tuple[Any, ...]] = {
+    "cuInit": (c_uint,),
+    "cuDriverGetVersion": (POINTER(c_int),),
+    "cuDeviceGetCount": (POINTER(c_int),),
+    "cuDeviceGet": (POINTER(c_int), c_int),
+    "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
+    "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
+    "cuDevicePrimaryCtxRetain": (_HANDLE, c_int),
+    "cuDevicePrimaryCtxRelease_v2": (c_int,),
+    "cuCtxSetCurrent": (c_void_p,),
+    "cuCtxSynchronize": (),
+    "cuMemGetInfo_v2": (POINTER(c_size_t), POINTER(c_size_t)),
+    "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
+    "cuMemFree_v2": (c_uint64,),
+    "cuMemHostAlloc": (_HANDLE, c_size_t, c_uint),
+    "cuMemFreeHost": (c_void_p,),
+    "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
+    "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
+    "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
+    "cuMemsetD8Async": (c_uint64, c_uint8, c_size_t, c_void_p),
+    "cuStreamCreate": (_HANDLE, c_uint),
+    "cuStreamDestroy_v2": (c_void_p,),
+    "cuStreamSynchronize": (c_void_p,),
+    "cuStreamBeginCapture_v2": (c_void_p, c_int),
+    "cuStreamEndCapture": (c_void_p, _HANDLE),
+    "cuGraphInstantiateWithFlags": (_HANDLE, c_void_p, c_uint64),
+    "cuGraphLaunch": (c_void_p, c_void_p),
+    "cuGraphDestroy": (c_void_p,),
+    "cuGraphExecDestroy": (c_void_p,),
+    "cuEventCreate": (_HANDLE, c_uint),
+    "cuEventRecord": (c_void_p, c_void_p),
+    "cuEventQuery": (c_void_p,),
+    "cuEventSynchronize": (c_void_p,),
+    "cuEventDestroy_v2": (c_void_p,),
+    "cuModuleLoadData": (_HANDLE, c_void_p),
+    "cuModuleUnload": (c_void_p,),
+    "cuModuleGetFunction": (_HANDLE, c_void_p, c_char_p),
+    "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
+    "cuGetErrorName": (c_int, POINTER(c_char_p)),
+    "cuGetErrorString": (c_int, POINTER(c_char_p)),
+}
+
+
+class Driver:
+    """The driver's library. ``calls`` has each of the functions above by name; they return statuses."""
+
+    def __init__(self, library: str = "") -> None:
+        """Raises BackendUnavailable where there is none."""
+        try:
+            loaded = ctypes.CDLL(library or LIBRARY)
+            self.calls: dict[str, Callable[..., int]] = {}
+            for name, arguments in _CALLS.items():
+                function = getattr(loaded, name)
+                function.argtypes, function.restype = arguments, c_int
+                self.calls[name] = function
+        except (OSError, AttributeError) as error:
+            raise BackendUnavailable(
+                f"backend cuda finds no NVIDIA driver that serves it ({error}); install branch r580 or newer"
+            ) from error
+
+    def call(self, what: str, name: str, *arguments: Any) -> None:
+        """Do it, or raise DeviceLost, OutOfMemory or BackendError that says ``what`` failed."""
+        status = self.calls[name](*arguments)
+        if status:
+            self.refuse(status, what)
+
+    def made(self, what: str, name: str, *arguments: Any) -> c_void_p:
+        """The handle that a creating call writes to its first argument."""
+        handle = c_void_p()
+        self.call(what, name, byref(handle), *arguments)
+        return handle
+
+    def refuse(self, status: int, what: str) -> None:
+        said = f"the NVIDIA driver failed to {what}: {self._text(status)}"
+        if status in _LOST:
+            raise DeviceLost(f"{said}; what was running is gone")
+        if status == _OUT_OF_MEMORY:
+            raise OutOfMemory(f"{said}; lower `memory` or `kv_memory` in the configuration, or take a smaller model")
+        raise BackendError(f"{said}; run `pie-edge doctor`, update the driver, or use another --backend")
+
+    def _text(self, status: int) -> str:
+        name, text = c_char_p(), c_char_p()
+        self.calls["cuGetErrorName"](status, byref(name))
+        self.calls["cuGetErrorString"](status, byref(text))
+        return f"{(name.value or b'error').decode()} ({status}), {(text.value or b'').decode()}"

@@ -1,0 +1,145 @@
+"""A CUDA device: which there are, the one that is used, and the facts that kernels are chosen by."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from ctypes import byref, c_int, c_size_t, c_void_p
+from dataclasses import dataclass
+from typing import Any
+
+from pie_edge.backends.cuda.api import Driver
+from pie_edge.backends.cuda.probe import DRIVER_API, REMEDY
+from pie_edge.backends.shared.host import unique
+from pie_edge.errors import BackendUnavailable
+
+OLDEST = 75
+"""Compute capability, times ten: Turing."""
+EMULATION = "SIMT CPU emulation"
+"""What the stand-in driver of the tests calls its device."""
+_RESERVE = 256 << 20
+"""Left to the driver: contexts, graphs, local memory of kernels."""
+_PROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a device says of itself. Sizes are bytes."""
+
+    name: str
+    ordinal: int
+    architecture: int
+    """Compute capability, times ten."""
+    processors: int
+    memory: int
+    """Free now, less what the driver will want; another process may use the card too."""
+    driver: int
+    """The CUDA version that the driver serves, times a thousand."""
+
+    @property
+    def software(self) -> bool:
+        return self.name.startswith(EMULATION)
+
+    @property
+    def shared_memory(self) -> int:
+        """Of a block, without asking for more."""
+        return 48 << 10
+
+    @property
+    def max_invocations(self) -> int:
+        return 1024
+
+
+class Gpu:
+    """An open device: its context, which each thread that calls makes its own first."""
+
+    def __init__(self, driver: Driver, name: str) -> None:
+        """Raises BackendUnavailable."""
+        self.driver = driver
+        ordinal, found = _chosen(driver, name)
+        self._device = _device(driver, ordinal)
+        self._context = driver.made("open its context", "cuDevicePrimaryCtxRetain", self._device)
+        self._threads = threading.local()
+        self.enter()
+        free, total = c_size_t(), c_size_t()
+        driver.call("tell its memory", "cuMemGetInfo_v2", byref(free), byref(total))
+        self.facts = Facts(
+            name=found,
+            ordinal=ordinal,
+            architecture=10 * _attribute(driver, self._device, _MAJOR) + _attribute(driver, self._device, _MINOR),
+            processors=_attribute(driver, self._device, _PROCESSORS),
+            memory=max(free.value - _RESERVE, free.value // 2),
+            driver=_version(driver),
+        )
+        if self.facts.architecture < OLDEST:
+            self.close()
+            raise BackendUnavailable(
+                f"{found} has compute capability {self.facts.architecture / 10}; backend cuda needs {OLDEST / 10} or newer"
+            )
+
+    def enter(self) -> None:
+        """Make the context this thread's own, once."""
+        if not getattr(self._threads, "entered", False):
+            self.driver.call("enter its context", "cuCtxSetCurrent", self._context)
+            self._threads.entered = True
+
+    def call(self, what: str, name: str, *arguments: Any) -> None:
+        self.enter()
+        self.driver.call(what, name, *arguments)
+
+    def made(self, what: str, name: str, *arguments: Any) -> c_void_p:
+        self.enter()
+        return self.driver.made(what, name, *arguments)
+
+    def raw(self, name: str) -> Callable[..., int]:
+        """A call that returns its status, for steps."""
+        return self.driver.calls[name]
+
+    def close(self) -> None:
+        self.driver.calls["cuDevicePrimaryCtxRelease_v2"](self._device)
+
+
+def names(driver: Driver) -> list[str]:
+    """Of all devices, told apart."""
+    count = c_int()
+    driver.call("count its devices", "cuDeviceGetCount", byref(count))
+    return unique(_name(driver, ordinal) for ordinal in range(count.value))
+
+
+def _chosen(driver: Driver, name: str) -> tuple[int, str]:
+    if _version(driver) < DRIVER_API:
+        version = _version(driver)
+        raise BackendUnavailable(
+            f"the NVIDIA driver serves CUDA {version // 1000}.{version % 1000 // 10}, and 13.0 is needed; {REMEDY}"
+        )
+    driver.call("start", "cuInit", 0)
+    found = names(driver)
+    for ordinal, one in enumerate(found):
+        if not name or one == name:
+            return ordinal, one
+    raise BackendUnavailable(f"backend cuda has no device {name!r}; it has {', '.join(found) or 'none'}")
+
+
+def _version(driver: Driver) -> int:
+    version = c_int()
+    driver.call("tell its version", "cuDriverGetVersion", byref(version))
+    return version.value
+
+
+def _device(driver: Driver, ordinal: int) -> int:
+    device = c_int()
+    driver.call(f"find device {ordinal}", "cuDeviceGet", byref(device), ordinal)
+    return device.value
+
+
+def _name(driver: Driver, ordinal: int) -> str:
+    room = ctypes.create_string_buffer(256)
+    driver.call("name a device", "cuDeviceGetName", room, len(room), _device(driver, ordinal))
+    return room.value.decode("utf-8", "replace")
+
+
+def _attribute(driver: Driver, device: int, attribute: int) -> int:
+    value = c_int()
+    driver.call("tell an attribute", "cuDeviceGetAttribute", byref(value), attribute, device)
+    return value.value

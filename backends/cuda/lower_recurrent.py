@@ -1,0 +1,64 @@
+"""Launches of ops with recurrent state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
+from pie_edge.backends.cuda.lower_linear import format_macro, packing_fields
+from pie_edge.backends.cuda.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.cuda.memory import Region
+from pie_edge.backends.shared.grid import Count
+from pie_edge.errors import Unsupported
+from pie_edge.program.ops import Op
+
+_FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
+_THREADS, _COLUMNS, _MOST_KEYS = 128, 32, 256
+"""As ``kernels/recurrent.cu`` has them."""
+
+
+def short_conv(c: Lowering, op: Op) -> list[Launch]:
+    x, weight, tail, _, _, _, *bias = op.inputs
+    matrix, columns, length = c.matrix(weight), c.width(x), c.program.values[tail].shape[1]
+    if matrix.packing.quantised or len(matrix.parts) > 1:
+        raise Unsupported(f"{op}: the CUDA backend takes dense convolutions that lie together")
+    extra = c.vector(bias[0]) if bias else None
+    given = arguments(
+        *(packing_fields(matrix.packing), _spans(c), c.place[x], matrix.parts[0].region, c.place[tail], extra),
+        *(c.place[op.outputs[0]], columns, length, ACTIVATIONS[str(op.attribute("act"))]),
+    )
+    kernel = Kernel("short_conv.cu", "short_conv", (format_macro(matrix.packing),))
+    return [Launch(kernel, given, (c.rows_of(x), -(-columns // _THREADS), 1), _THREADS)]
+
+
+def tail_append(c: Lowering, op: Op) -> list[Launch]:
+    _, length, columns = c.program.values[op.outputs[0]].shape
+    given = arguments(_spans(c), *c.at(op.inputs[0], op.outputs[0]), columns, length)
+    grid = (length, -(-columns // _THREADS), Count("sequences"))
+    return [Launch(Kernel("recurrent.cu", "tail_append"), given, grid, _THREADS)]
+
+
+def gated_delta(c: Lowering, op: Op) -> list[Launch]:
+    """A block for each few columns of a head's matrix, in every sequence."""
+    qkv, a, b, decay, dt_bias, *tails = op.inputs[:8]
+    _, heads, key_dim, width = c.program.values[op.outputs[1]].shape
+    if key_dim > _MOST_KEYS:
+        raise Unsupported(f"{op}: keys of {key_dim} values; the CUDA backend takes {_MOST_KEYS}")
+    gates = _gates(c, decay, dt_bias, bool(op.attribute("log_decay")))
+    length, tiled = c.program.values[tails[0]].shape[1], bool(op.attribute("tiled"))
+    numbers = (op.integer("key_heads"), heads, key_dim, width, length, tiled, op.number("eps"))
+    told = packed(*c.at(qkv, a, b), gates, *c.at(*tails, *op.outputs), *numbers)
+    grid = (-(-width // _COLUMNS), heads, Count("sequences"))
+    return [Launch(Kernel("recurrent.cu", "gated_delta"), arguments(_spans(c), told), grid, _THREADS)]
+
+
+def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
+    """Each head's rate, which is never above zero, and then what is added before it applies."""
+    rate, shift = c.values_of(decay).values, c.values_of(dt_bias).values
+    rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
+    return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
+
+
+def _spans(c: Lowering) -> bytes:
+    """The structure ``Spans``."""
+    return packed(*c.at(*_FIELDS))

@@ -1,0 +1,114 @@
+"""Kernels from CUDA C++ to machine code for one architecture, by NVRTC; kept on disk by what they were made of."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pie_edge.errors import BackendError, BackendUnavailable
+
+KERNELS = Path(__file__).parent / "kernels"
+OPTIONS = ("--std=c++17", "--fmad=true")
+
+
+@cache
+def sources() -> Mapping[str, str]:
+    """The text of each file of ``kernels``."""
+    return {path.name: path.read_text() for path in sorted(KERNELS.iterdir()) if path.suffix in (".cu", ".cuh")}
+
+
+def headers() -> Mapping[str, str]:
+    return {name: text for name, text in sources().items() if name.endswith(".cuh")}
+
+
+class Compiler:
+    """Compiles for one architecture. Cubins are kept in ``cache_dir``, if there is one."""
+
+    def __init__(self, architecture: int, cache_dir: Path | None) -> None:
+        self._architecture = architecture
+        self._cache_dir = None if cache_dir is None else cache_dir / "cuda"
+
+    def __call__(self, file: str, text: str, defines: tuple[str, ...]) -> bytes:
+        """The cubin of a file, or of text in its place. Raises BackendError with what the compiler said."""
+        text = text or sources()[file]
+        options = (*OPTIONS, f"--gpu-architecture=sm_{self._architecture}", *(f"-D{define}" for define in defines))
+        if self._cache_dir is None:
+            return compiled(file, text, options)[0]
+        digest = hashlib.sha256(repr((_version(), text, sorted(headers().items()), options)).encode()).hexdigest()
+        kept = self._cache_dir / f"{file.removesuffix('.cu')}-{digest[:32]}.cubin"
+        with suppress(OSError):
+            return kept.read_bytes()
+        made = compiled(file, text, options)[0]
+        with suppress(OSError):
+            _keep(kept, made)
+        return made
+
+
+def compiled(file: str, text: str, options: tuple[str, ...]) -> tuple[bytes, str]:
+    """The cubin, and what the compiler said of it. Raises BackendUnavailable where there is no NVRTC."""
+    nvrtc, included = _nvrtc(), headers()
+    names, texts = [n.encode() for n in included], [t.encode() for t in included.values()]
+    status, program = nvrtc.nvrtcCreateProgram(text.encode(), file.encode(), len(names), texts, names)
+    _check(status, f"take {file}")
+    try:
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+        log = _fetched(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode("utf-8", "replace")
+        _check(status, f"compile {file}", log)
+        return _fetched(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _fetched(size: Any, get: Any, program: Any) -> bytes:
+    status, count = size(program)
+    _check(status, "tell a size")
+    room = b" " * count
+    (status,) = get(program, room)
+    _check(status, "give its result")
+    return room
+
+
+def _check(status: Any, what: str, log: str = "") -> None:
+    if int(status):
+        raise BackendError(f"NVRTC failed to {what}: {status.name}\n{log}".rstrip("\n\0 "))
+
+
+@cache
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError, OSError) as error:
+        raise BackendUnavailable(
+            f"backend cuda needs NVRTC, and there is none ({error}); install it with `pip install 'pie-edge[cuda]'`"
+        ) from error
+    return nvrtc
+
+
+@cache
+def _version() -> tuple[int, int]:
+    """Of the package that has NVRTC, without loading it."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    with suppress(PackageNotFoundError, ValueError):
+        major, minor, *_ = (int(part) for part in version("nvidia-cuda-nvrtc").split("."))
+        return major, minor
+    status, major, minor = _nvrtc().nvrtcVersion()
+    _check(status, "tell its version")
+    return major, minor
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Whole or not at all: other processes may look."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, made = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    Path(made).replace(path)

@@ -1,0 +1,210 @@
+"""An open device with everything that outlives a Program: memory, the stream, kernels, what is on its way to the host."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from ctypes import c_void_p
+
+from pie_edge.backends.cuda.device import Gpu
+from pie_edge.backends.cuda.launch import Kernel, Launch
+from pie_edge.backends.cuda.memory import Buffer, Memory, Pinned, Region
+from pie_edge.backends.cuda.timeline import Timeline
+from pie_edge.errors import OutOfMemory
+
+STAGING = 8 << 20
+"""Bytes of the pinned ring that writes go through."""
+
+Compile = Callable[[str, str, tuple[str, ...]], bytes]
+"""A file's name, text in its place or "", and macros; gives what the driver loads."""
+
+
+class Session:
+    def __init__(self, gpu: Gpu, memory: int, compile_kernels: Compile) -> None:
+        self.gpu = gpu
+        self.memory = Memory(gpu, memory)
+        self.timeline = Timeline(gpu)
+        self.lock = self.timeline.lock
+        self._compile = compile_kernels
+        self._modules: dict[tuple[str, str, tuple[str, ...]], c_void_p] = {}
+        self._functions: dict[Kernel, c_void_p] = {}
+        self._retired: deque[tuple[int, Callable[[], None]]] = deque()
+        """What to do once the timeline reaches a number."""
+        self._ring: Pinned | None = None
+        self._ring_head = 0
+        self._pinned: set[Pinned] = set()
+        self._buffers: set[Buffer] = set()
+        self._closed = False
+
+    def device_buffer(self, nbytes: int, what: str) -> Buffer:
+        """Raises OutOfMemory, but not before what was given back has been waited for."""
+        with self.lock:
+            self.collect()
+            try:
+                made = self.memory.buffer(nbytes, what)
+            except OutOfMemory:
+                if not self._retired:
+                    raise
+                self.timeline.drain()
+                self.collect()
+                made = self.memory.buffer(nbytes, what)
+            self._buffers.add(made)
+            return made
+
+    def pinned(self, nbytes: int, what: str) -> Pinned:
+        made = self.memory.pinned(nbytes, what)
+        self._pinned.add(made)
+        return made
+
+    def unpin(self, pinned: Pinned) -> None:
+        """After the runs before it."""
+
+        def destroy() -> None:
+            self._pinned.discard(pinned)
+            self.memory.unpin(pinned)
+
+        self.retire(destroy)
+
+    def free(self, buffer: Buffer) -> None:
+        """After the runs before it."""
+
+        def destroy() -> None:
+            self._buffers.discard(buffer)
+            self.memory.free(buffer)
+
+        self.retire(destroy)
+
+    def retire(self, destroy: Callable[[], None]) -> None:
+        """Do this once everything that was enqueued so far is done; nothing if the session is closed by then."""
+        if not self._closed:
+            self._retired.append((self.timeline.submitted, destroy))
+
+    def collect(self) -> None:
+        """Destroy what was retired and is no longer in use."""
+        with self.lock:
+            reached = self.timeline.reached() if self._retired else 0
+            while self._retired and self._retired[0][0] <= reached:
+                self._retired.popleft()[1]()
+
+    def settled(self, memory: int = 0) -> int:
+        """Bytes in use, once what was given back is gone: the same however much ``memory`` there is."""
+        with self.lock:
+            if self._retired:
+                self.timeline.drain()
+                self.collect()
+            return self.memory.used
+
+    def fill(self, region: Region, data: memoryview) -> None:
+        """Bytes into memory that nothing has used before: at once, beside what runs."""
+        source = (ctypes.c_char * len(data)).from_buffer_copy(data) if data.readonly else _view(data)
+        self.gpu.call("load a weight", "cuMemcpyHtoD_v2", _address(region), source, len(data))
+
+    def clear(self, region: Region) -> None:
+        """Zeros, ordered with runs."""
+        with self.lock:
+            self.gpu.call(
+                "clear memory", "cuMemsetD8Async", _address(region), 0, region.nbytes, self.timeline.stream
+            )
+            self.timeline.mark()
+
+    def upload(self, region: Region, data: memoryview) -> None:
+        """Bytes into device memory, ordered with runs; they are copied before it returns."""
+        for first in range(0, len(data), STAGING // 2):
+            part = data[first : first + STAGING // 2]
+            with self.lock:
+                source = self._stage(part)
+                self.timeline.checked(0, "write")
+                target = region.buffer.address + region.offset + first
+                self.gpu.call("write", "cuMemcpyHtoDAsync_v2", target, source, len(part), self.timeline.stream)
+                self.timeline.mark()
+
+    def _stage(self, data: memoryview) -> c_void_p:
+        """Room in the ring with the data in it; waits for what still reads there."""
+        if self._ring is None:
+            self._ring = self.pinned(STAGING, "uploads")
+        if self._ring_head + len(data) > STAGING:
+            self.timeline.drain()
+            self._ring_head = 0
+        at = self._ring_head
+        self._ring_head += -(-len(data) // 256) * 256
+        self._ring.view[at : at + len(data)] = data
+        return c_void_p(self._ring.address + at)
+
+    def function(self, kernel: Kernel) -> c_void_p:
+        """Compiled and loaded when it is first asked for. Raises BackendError with what the compiler said."""
+        if kernel not in self._functions:
+            key = kernel.file, kernel.text, kernel.defines
+            if key not in self._modules:
+                image = self._compile(*key)
+                self._modules[key] = self.gpu.made(f"load {kernel.file}", "cuModuleLoadData", ctypes.c_char_p(image))
+            found = self.gpu.made(f"find {kernel}", "cuModuleGetFunction", self._modules[key], kernel.name.encode())
+            self._functions[kernel] = found
+        return self._functions[kernel]
+
+    def enqueue(self, launch: Launch, grid: tuple[int, int, int], stream: c_void_p) -> None:
+        """Launch, or record where the stream is being captured."""
+        rooms = [ctypes.create_string_buffer(data, len(data)) for data in launch.arguments]
+        places = (c_void_p * max(len(rooms), 1))(*[ctypes.addressof(room) for room in rooms])
+        self.gpu.call(
+            f"launch {launch.kernel}",
+            "cuLaunchKernel",
+            self.function(launch.kernel),
+            *grid,
+            *(launch.block, 1, 1, launch.shared),
+            stream,
+            places,
+            None,
+        )
+
+    def close(self) -> None:
+        """Whatever runs has ended; all memory goes."""
+        self._closed = True
+        self._retired.clear()
+        self.gpu.enter()
+        for module in self._modules.values():
+            self.gpu.raw("cuModuleUnload")(module)
+        for buffer in self._buffers:
+            self.memory.free(buffer)
+        for pinned in self._pinned:
+            self.memory.unpin(pinned)
+        self.timeline.close()
+        self.gpu.close()
+
+
+class Download:
+    """Pieces of buffers on their way to the host: there when the timeline reaches ``value``."""
+
+    def __init__(self, session: Session, regions: Sequence[Region]) -> None:
+        self._sizes = [region.nbytes for region in regions]
+        self._room = session.pinned(max(sum(self._sizes), 1), "a download")
+        end = 0
+        with session.lock:
+            session.timeline.checked(0, "read")
+            for region in regions:
+                if region.nbytes:
+                    place = c_void_p(self._room.address + end)
+                    stream = session.timeline.stream
+                    session.gpu.call(
+                        "read", "cuMemcpyDtoHAsync_v2", place, _address(region), region.nbytes, stream
+                    )
+                end += region.nbytes
+            self.value = session.timeline.mark()
+        weakref.finalize(self, session.unpin, self._room).atexit = False
+
+    def outputs(self) -> dict[str, memoryview]:
+        """The pieces by number, copied, once it is done."""
+        found, end = {}, 0
+        for number, nbytes in enumerate(self._sizes):
+            found[str(number)] = memoryview(bytes(self._room.view[end : end + nbytes]))
+            end += nbytes
+        return found
+
+
+def _address(region: Region) -> int:
+    return region.buffer.address + region.offset
+
+
+def _view(data: memoryview) -> ctypes.Array[ctypes.c_char]:
+    return (ctypes.c_char * len(data)).from_buffer(data)

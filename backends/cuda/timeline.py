@@ -1,0 +1,101 @@
+"""The stream and its timeline: what is enqueued gets the next number, and events say how far the device is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from ctypes import c_void_p
+from threading import RLock
+
+from pie_edge.backends.cuda.api import NOT_READY
+from pie_edge.backends.cuda.device import Gpu
+from pie_edge.errors import BackendError, DeviceLost
+
+_NON_BLOCKING, _NO_TIMING, _BLOCKING = 1, 2, 1
+_LOOK = 2e-5
+"""Seconds between looks, at least."""
+
+
+class Timeline:
+    def __init__(self, gpu: Gpu) -> None:
+        self.lock = RLock()
+        """Held while things are enqueued: the loop's thread runs steps while a worker's loads and compiles."""
+        self.submitted = 0
+        self.stream: c_void_p = gpu.made("make a stream", "cuStreamCreate", _NON_BLOCKING)
+        self._gpu = gpu
+        self._query, self._record = gpu.raw("cuEventQuery"), gpu.raw("cuEventRecord")
+        self._pending: deque[tuple[int, c_void_p]] = deque()
+        self._spare: list[c_void_p] = []
+        self._reached = 0
+        self._latest = 0.0
+        """Seconds that the latest wait took."""
+        self._lost = ""
+
+    def mark(self) -> int:
+        """A number for what was enqueued: reached when that is done. Raises DeviceLost."""
+        with self.lock:
+            event = self._spare.pop() if self._spare else self._new_event()
+            self.checked(self._record(event, self.stream), "mark a step")
+            self.submitted += 1
+            self._pending.append((self.submitted, event))
+            return self.submitted
+
+    def checked(self, status: int, what: str) -> None:
+        """Raises DeviceLost, also for whatever failed before."""
+        if self._lost:
+            raise DeviceLost(self._lost)
+        if status:
+            try:
+                self._gpu.driver.refuse(status, what)
+            except BackendError as error:
+                self._lost = str(error)
+                raise DeviceLost(self._lost) from error
+
+    def reached(self) -> int:
+        """The last number that is done, as are all before it. Raises DeviceLost."""
+        if self._lost:
+            raise DeviceLost(self._lost)
+        if self._pending:
+            self._gpu.enter()
+            with self.lock:
+                while self._pending:
+                    value, event = self._pending[0]
+                    status = self._query(event)
+                    if status == NOT_READY:
+                        break
+                    self.checked(status, "run a step")
+                    self._pending.popleft()
+                    self._spare.append(event)
+                    self._reached = value
+        return self._reached
+
+    def is_reached(self, value: int) -> bool:
+        return value <= self._reached or value <= self.reached()
+
+    async def wait(self, value: int) -> None:
+        """Until it is reached. Raises DeviceLost. Looks begin in the middle of what the latest wait took, and come forty times
+        in as long: in a run of like steps few are in vain, and none is late by much."""
+        if self.is_reached(value):
+            return
+        started = time.perf_counter()
+        await asyncio.sleep(0.5 * self._latest)
+        delay = max(self._latest / 40, _LOOK)
+        while not self.is_reached(value):
+            await asyncio.sleep(delay)
+        self._latest = time.perf_counter() - started
+
+    def drain(self) -> None:
+        """Block until everything that was enqueued is done: for threads that may."""
+        self._gpu.enter()
+        self.checked(self._gpu.raw("cuStreamSynchronize")(self.stream), "end what runs")
+        self.reached()
+
+    def close(self) -> None:
+        self._gpu.enter()
+        for event in (*self._spare, *(event for _, event in self._pending)):
+            self._gpu.raw("cuEventDestroy_v2")(event)
+        self._gpu.raw("cuStreamDestroy_v2")(self.stream)
+
+    def _new_event(self) -> c_void_p:
+        return self._gpu.made("make an event", "cuEventCreate", _NO_TIMING | _BLOCKING)

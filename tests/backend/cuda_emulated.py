@@ -1,0 +1,22 @@
+"""The CUDA backend on the emulator: its own host code over a driver's library that runs the same kernels on the CPU."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pie_edge.backends.cuda import nvrtc
+from pie_edge.backends.cuda.live import CudaBackend, Live, Options
+from tests.simt import build
+
+
+@cache
+def compiled(file: str, text: str, defines: tuple[str, ...]) -> bytes:
+    """What NVRTC would give, for the CPU."""
+    files = {**nvrtc.sources(), file: text or nvrtc.sources()[file]}
+    return build.compiled(build.gathered(file, files), defines).read_bytes()
+
+
+def opened(**options: Any) -> CudaBackend:
+    chosen = Options(**{"library": str(build.driver()), "compile_kernels": compiled, **options})
+    return CudaBackend(chosen, Live(chosen))
