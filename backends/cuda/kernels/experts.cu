@@ -41,16 +41,16 @@ extern "C" __global__ void __launch_bounds__(256) expert_linear(Packing p, Matri
   high -= e.first;
   u32 group = low / ROWS + blockIdx.x * (WARPS / e.splits) + warp / e.splits, width = p.blocks() * BLOCK;
   if ((low / ROWS + blockIdx.x * (WARPS / e.splits)) * ROWS >= high) return;
-  Brought<TOKENS> brought(room);
+  Brought brought(room);
   float sums[TOKENS] = {};
-  for (u32 at = 0; at < width; at += STRETCH(TOKENS)) {
-    Stretch stretch = {at, min(width - at, (u32)STRETCH(TOKENS))};
+  for (u32 at = 0; at < width; at += STRETCH) {
+    Stretch stretch = {at, min(width - at, (u32)(STRETCH))};
     __syncthreads();
-    bring<TOKENS>(brought, x, stretch, p.columns);
+    bring(brought, x, stretch, p.columns);
     __syncthreads();
-    if (group * ROWS < high) add_group<TOKENS>(brought, p, m, stretch, group, split, e.splits, sums);
+    if (group * ROWS < high) add_group(brought, p, m, stretch, group, split, e.splits, sums);
   }
-  join<TOKENS>(sums, split, e.splits, partial);
+  join(sums, split, e.splits, partial);
   u32 row = group * ROWS + lane;
   if (split != 0 || lane >= ROWS || row < low || row >= high) return;
   u32 output = row + e.first - begin;

@@ -26,26 +26,26 @@ extern "C" __global__ void __launch_bounds__(256)
   u32 block = blockIdx.x - (third ? l.ends[1] : second ? l.ends[0] : 0);
   u32 warp = threadIdx.x >> 5, lane = threadIdx.x & 31, split = warp % l.splits, together = WARPS / l.splits;
   u32 groups = (m.rows + ROWS - 1) / ROWS, width = p.blocks() * BLOCK;
-  Brought<TOKENS> brought(room);
+  Brought brought(room);
   u32 loaded = ~0u;
   for (u32 repeat = 0; repeat < l.repeats; repeat++) {
     u32 group = (block * l.repeats + repeat) * together + warp / l.splits;
     float sums[TOKENS] = {}, others[TOKENS] = {};
-    for (u32 at = 0; at < width; at += STRETCH(TOKENS)) {
-      Stretch stretch = {at, min(width - at, (u32)STRETCH(TOKENS))};
+    for (u32 at = 0; at < width; at += STRETCH) {
+      Stretch stretch = {at, min(width - at, (u32)(STRETCH))};
       if (loaded != at) {
         __syncthreads();
-        bring<TOKENS>(brought, x, stretch, p.columns);
+        bring(brought, x, stretch, p.columns);
         loaded = at;
         __syncthreads();
       }
       if (group < groups) {
-        add_group<TOKENS>(brought, p, m, stretch, group, split, l.splits, sums);
-        if (l.act) add_group<TOKENS>(brought, p, b, stretch, group, split, l.splits, others);
+        add_group(brought, p, m, stretch, group, split, l.splits, sums);
+        if (l.act) add_group(brought, p, b, stretch, group, split, l.splits, others);
       }
     }
-    join<TOKENS>(sums, split, l.splits, partial);
-    if (l.act) join<TOKENS>(others, split, l.splits, partial);
+    join(sums, split, l.splits, partial);
+    if (l.act) join(others, split, l.splits, partial);
     u32 row = group * ROWS + lane;
     if (split != 0 || lane >= ROWS || row >= m.rows) continue;
 #pragma unroll

@@ -1,4 +1,4 @@
-// Products of few rows with a weight matrix: what linear.cu and experts.cu have in common.
+// Products of TOKENS rows with a weight matrix: what linear.cu and experts.cu have in common.
 //
 // A block has eight warps. Its rows of x are first brought to shared memory, a stretch of columns at a time: beside codes as 16
 // bits a value, in two signed bytes (high · 256 + low) with a scale for 16 columns, so that __dp4a multiplies four columns at
@@ -16,13 +16,13 @@
 #define ROOM (32 << 10)
 #endif
 // Columns of a stretch: whole blocks, of so many rows in ROOM bytes, of which a value takes 2.5, or 4.
-#define STRETCH(TOKENS) (16384 / (TOKENS) / BLOCK * BLOCK / (QUANTISED ? 1 : 2))
+#define STRETCH (16384 / TOKENS / BLOCK * BLOCK / (QUANTISED ? 1 : 2))
 
 struct Stretch {
   u32 first, columns;
 };
 
-template <int TOKENS> struct Brought {
+struct Brought {
 #if QUANTISED
   signed char* high;
   signed char* low;
@@ -32,10 +32,9 @@ template <int TOKENS> struct Brought {
   float* values;
 #endif
   __device__ __forceinline__ Brought(char* room) {
-    const u32 stretch = STRETCH(TOKENS);
-#if QUANTISED
-    high = (signed char*)room, low = high + TOKENS * stretch;
-    scales = (float*)(low + TOKENS * stretch), sums = (int*)(scales + TOKENS * stretch / PIECE);
+  #if QUANTISED
+    high = (signed char*)room, low = high + TOKENS * STRETCH;
+    scales = (float*)(low + TOKENS * STRETCH), sums = (int*)(scales + TOKENS * STRETCH / PIECE);
 #else
     values = (float*)room;
 #endif
@@ -68,32 +67,28 @@ __device__ __forceinline__ void quantise(const float* x, u32 there, signed char*
 #endif
 
 // Rows of x into shared memory; `x[t]` is null for one that there isn't.
-template <int TOKENS>
-__device__ __forceinline__ void bring(Brought<TOKENS> to, const float* const x[TOKENS], Stretch s, u32 columns) {
-  const u32 stretch = STRETCH(TOKENS);
+__device__ __forceinline__ void bring(Brought to, const float* const x[TOKENS], Stretch s, u32 columns) {
   u32 pieces = s.columns / PIECE;
 #pragma unroll
   for (int t = 0; t < TOKENS; t++) {
 #if QUANTISED
     for (u32 piece = threadIdx.x; piece < pieces; piece += 32 * WARPS) {
-      u32 at = t * stretch + piece * PIECE, column = s.first + piece * PIECE;
+      u32 at = t * STRETCH + piece * PIECE, column = s.first + piece * PIECE;
       u32 there = x[t] == nullptr || column >= columns ? 0 : min(columns - column, (u32)PIECE);
       quantise(x[t] + column, there, to.high + at, to.low + at, to.scales + at / PIECE, to.sums + at / PIECE);
     }
 #else
     for (u32 i = threadIdx.x; i < pieces * PIECE; i += 32 * WARPS) {
       u32 column = s.first + i;
-      to.values[t * stretch + i] = x[t] == nullptr || column >= columns ? 0.0f : x[t][column];
+      to.values[t * STRETCH + i] = x[t] == nullptr || column >= columns ? 0.0f : x[t][column];
     }
 #endif
   }
 }
 
 // Adds one row's share of an item to each token's sum.
-template <int TOKENS>
-__device__ __forceinline__ void add_item(Brought<TOKENS> from, const Packing& p, const Matrix& m, Stretch s, u32 row, u32 item,
+__device__ __forceinline__ void add_item(Brought from, const Packing& p, const Matrix& m, Stretch s, u32 row, u32 item,
                                          float sums[TOKENS]) {
-  const u32 stretch = STRETCH(TOKENS);
   u32 column = item * ITEM - s.first;
 #if QUANTISED
   Codes codes = codes_of(p, m, row, item);
@@ -103,7 +98,7 @@ __device__ __forceinline__ void add_item(Brought<TOKENS> from, const Packing& p,
     if (piece && p.group < ITEM) factor = factor_of(p, m, row, (item * ITEM + PIECE) / p.group);
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
-      u32 at = t * stretch + column + piece * PIECE;
+      u32 at = t * STRETCH + column + piece * PIECE;
       int4 high = *(const int4*)(from.high + at), low = *(const int4*)(from.low + at);
       const int* fours = codes.fours + 4 * piece;
       int upper = __dp4a(fours[3], high.w, __dp4a(fours[2], high.z, __dp4a(fours[1], high.y, __dp4a(fours[0], high.x, 0))));
@@ -117,7 +112,7 @@ __device__ __forceinline__ void add_item(Brought<TOKENS> from, const Packing& p,
   weights_of(p, m, row, item, weights);
 #pragma unroll
   for (int t = 0; t < TOKENS; t++) {
-    const float4* x = (const float4*)(from.values + t * stretch + column);
+    const float4* x = (const float4*)(from.values + t * STRETCH + column);
 #pragma unroll
     for (int i = 0; i < ITEM / 4; i++) {
       float4 four = x[i];
@@ -128,17 +123,16 @@ __device__ __forceinline__ void add_item(Brought<TOKENS> from, const Packing& p,
 }
 
 // One row group's share of a stretch, by one of the warps that split its columns.
-template <int TOKENS>
-__device__ __forceinline__ void add_group(Brought<TOKENS> from, const Packing& p, const Matrix& m, Stretch s, u32 group, u32 split,
+__device__ __forceinline__ void add_group(Brought from, const Packing& p, const Matrix& m, Stretch s, u32 group, u32 split,
                                           u32 splits, float sums[TOKENS]) {
   u32 lane = threadIdx.x & 31, row = group * ROWS + lane % ROWS, end = (s.first + s.columns) / ITEM;
 #pragma unroll 2
   for (u32 item = s.first / ITEM + split * 4 + lane / ROWS; item < end; item += 4 * splits)
-    add_item<TOKENS>(from, p, m, s, row, item, sums);
+    add_item(from, p, m, s, row, item, sums);
 }
 
 // Sums of the lanes that share a row, and of the warps that share a row group: to lanes 0 … 7 of the first of those.
-template <int TOKENS> __device__ __forceinline__ void join(float sums[TOKENS], u32 split, u32 splits, float* room) {
+__device__ __forceinline__ void join(float sums[TOKENS], u32 split, u32 splits, float* room) {
   u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
   for (int t = 0; t < TOKENS; t++) {
