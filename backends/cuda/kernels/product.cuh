@@ -2,28 +2,30 @@
 //
 // A block has eight warps. Its rows of x are first brought to shared memory, a stretch of columns at a time: beside codes as 16
 // bits a value, in two signed bytes (high · 256 + low) with a scale for 16 columns, so that __dp4a multiplies four columns at
-// once and loses no more than a float's rounding would; beside dense weights as they are. Then `splits` warps share the columns
+// once and loses no more than a float's rounding would; beside all others as they are. Then `splits` warps share the columns
 // of each row group: lane 8c + r has row r and every fourth item from c on.
 #pragma once
 #include "weights.cuh"
 
+// Codes that stand for whole numbers go through __dp4a; what a table gives is multiplied as floats.
+#define INTEGERS (FORMAT <= AFFINE8)
 #define WARPS 8
 #define PIECE 16  // columns with one scale
 
-#if QUANTISED
+#if INTEGERS
 #define ROOM (40 << 10)
 #else
 #define ROOM (32 << 10)
 #endif
 // Columns of a stretch: whole blocks, of so many rows in ROOM bytes, of which a value takes 2.5, or 4.
-#define STRETCH (16384 / TOKENS / BLOCK * BLOCK / (QUANTISED ? 1 : 2))
+#define STRETCH (16384 / TOKENS / BLOCK * BLOCK / (INTEGERS ? 1 : 2))
 
 struct Stretch {
   u32 first, columns;
 };
 
 struct Brought {
-#if QUANTISED
+#if INTEGERS
   signed char* high;
   signed char* low;
   float* scales;
@@ -32,7 +34,7 @@ struct Brought {
   float* values;
 #endif
   __device__ __forceinline__ Brought(char* room) {
-  #if QUANTISED
+  #if INTEGERS
     high = (signed char*)room, low = high + TOKENS * STRETCH;
     scales = (float*)(low + TOKENS * STRETCH), sums = (int*)(scales + TOKENS * STRETCH / PIECE);
 #else
@@ -41,7 +43,7 @@ struct Brought {
   }
 };
 
-#if QUANTISED
+#if INTEGERS
 __device__ __forceinline__ void quantise(const float* x, u32 there, signed char* high, signed char* low, float* scale, int* sum) {
   float values[PIECE], largest = 0.0f;
 #pragma unroll
@@ -71,7 +73,7 @@ __device__ __forceinline__ void bring(Brought to, const float* const x[TOKENS], 
   u32 pieces = s.columns / PIECE;
 #pragma unroll
   for (int t = 0; t < TOKENS; t++) {
-#if QUANTISED
+#if INTEGERS
     for (u32 piece = threadIdx.x; piece < pieces; piece += 32 * WARPS) {
       u32 at = t * STRETCH + piece * PIECE, column = s.first + piece * PIECE;
       u32 there = x[t] == nullptr || column >= columns ? 0 : min(columns - column, (u32)PIECE);
@@ -90,7 +92,7 @@ __device__ __forceinline__ void bring(Brought to, const float* const x[TOKENS], 
 __device__ __forceinline__ void add_item(Brought from, const Packing& p, const Matrix& m, Stretch s, u32 row, u32 item,
                                          float sums[TOKENS]) {
   u32 column = item * ITEM - s.first;
-#if QUANTISED
+#if INTEGERS
   Codes codes = codes_of(p, m, row, item);
   Factor factor = factor_of(p, m, row, item * ITEM / p.group);
 #pragma unroll
