@@ -6,13 +6,11 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("tests.support.needs_simt")
+
 from tests.backend.cuda_emulated import opened
 from tests.backend.models_on_device import *  # noqa: F403
 from tests.backend.models_on_device import Opening
-from tests.simt import build
-
-pytestmark = pytest.mark.skipif(not build.available(), reason="the emulator takes g++ on x86-64")
-
 
 @pytest.fixture(scope="module")
 def open_backend() -> Opening:

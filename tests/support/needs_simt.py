@@ -1,0 +1,8 @@
+"""Imported by tests whose kernels run on the emulator: skips them, with the reason, where it can't be built."""
+
+import pytest
+
+from tests.simt.build import COMPILER, available
+
+if not available():
+    pytest.skip(f"the emulator of CUDA kernels takes {COMPILER} on x86-64", allow_module_level=True)
