@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pie_edge.backends.cuda import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lowering import ACTIVATIONS, BLOCK, Lowering
-from pie_edge.backends.cuda.memory import Region
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.rope import frequencies
 from pie_edge.errors import Unsupported

@@ -26,7 +26,9 @@ def attention(c: Lowering, op: Op) -> list[Launch]:
         raise Unsupported(f"pages of {op.integer('page_size')} tokens don't divide a split of {split}; use 8, 16 or 32")
     step_of = 8 if _kept(c, op) == "f16" else 4
     if width % step_of or width > 4 * _THREADS:
-        raise Unsupported(f"{op}: heads of {width} values; the CUDA backend takes multiples of {step_of} to {4 * _THREADS}")
+        raise Unsupported(
+            f"{op}: heads of {width} values; the CUDA backend takes multiples of {step_of} to {4 * _THREADS}"
+        )
     if c.shape.singles:
         splits: Extent = Count("longest", divisor=split // op.integer("page_size")) if c.shape.splits else 1
         given = arguments(step, shape, y, c.scratch, split)

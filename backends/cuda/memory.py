@@ -56,7 +56,9 @@ class Memory:
         try:
             self._gpu.call(f"allocate {nbytes} bytes for {what}", "cuMemAlloc_v2", byref(address), nbytes)
         except OutOfMemory:
-            raise self._out_of_memory(nbytes, what, ", but the driver has less: another process may use the card") from None
+            raise self._out_of_memory(
+                nbytes, what, ", but the driver has less: another process may use the card"
+            ) from None
         self.used += nbytes
         return Buffer(address.value, nbytes)
 

@@ -104,9 +104,7 @@ class Session:
     def clear(self, region: Region) -> None:
         """Zeros, ordered with runs."""
         with self.lock:
-            self.gpu.call(
-                "clear memory", "cuMemsetD8Async", _address(region), 0, region.nbytes, self.timeline.stream
-            )
+            self.gpu.call("clear memory", "cuMemsetD8Async", _address(region), 0, region.nbytes, self.timeline.stream)
             self.timeline.mark()
 
     def upload(self, region: Region, data: memoryview) -> None:
@@ -186,9 +184,7 @@ class Download:
                 if region.nbytes:
                     place = c_void_p(self._room.address + end)
                     stream = session.timeline.stream
-                    session.gpu.call(
-                        "read", "cuMemcpyDtoHAsync_v2", place, _address(region), region.nbytes, stream
-                    )
+                    session.gpu.call("read", "cuMemcpyDtoHAsync_v2", place, _address(region), region.nbytes, stream)
                 end += region.nbytes
             self.value = session.timeline.mark()
         weakref.finalize(self, session.unpin, self._room).atexit = False

@@ -12,6 +12,7 @@ from tests.backend.cuda_emulated import opened
 from tests.backend.models_on_device import *  # noqa: F403
 from tests.backend.models_on_device import Opening
 
+
 @pytest.fixture(scope="module")
 def open_backend() -> Opening:
     def opening(**options: Any) -> Any:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 INCLUDE = Path(__file__).parent / "include"
@@ -22,7 +23,9 @@ TRACED = ("-fsanitize=thread", "-DSIMT_TRACE", "-O1", "-g0")
 ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
 
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+([A-Za-z_][\w: ]*?)\s+(\w+)\s*\[\s*\]\s*;")
-_SHARED = re.compile(r"__shared__\s+((?:alignas\(\d+\)\s*)?[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*)\s+(\w+)((?:\s*\[[^\]]+\])*)\s*;")
+_SHARED = re.compile(
+    r"__shared__\s+((?:alignas\(\d+\)\s*)?[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*)\s+(\w+)((?:\s*\[[^\]]+\])*)\s*;"
+)
 _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(')
 _INCLUDED = re.compile(r'^#include\s+"(\w+\.cuh)"\s*$', re.MULTILINE)
 
@@ -65,31 +68,48 @@ def translated(text: str) -> str:
 def compiled(text: str, defines: Sequence[str] = (), extra: Sequence[str] = ()) -> Path:
     """The library of gathered CUDA C++; kept by what it is made of. Raises CompileError."""
     source = translated(text)
-    headers = "".join(path.read_text() for path in sorted(INCLUDE.iterdir()))
-    flags = (*FLAGS, *extra, *(f"-D{define}" for define in defines))
-    key = hashlib.sha256(repr((source, headers, flags)).encode()).hexdigest()[:24]
-    folder = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
-    target = folder / f"{key}.so"
+    flags = (*FLAGS, *extra)
+    key = _key(source, _headers(), flags, defines)
+    target = _folder() / f"{key}.so"
     if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        _run_compiler(source, flags, target)
+        runtime = [_runtime(name, flags) for name in ("runtime", *(["trace"] if "-DSIMT_TRACE" in flags else []))]
+        with tempfile.TemporaryDirectory(dir=target.parent) as made:
+            path, unlinked, linked = (Path(made) / f"kernels.{kind}" for kind in ("cpp", "o", "so"))
+            path.write_text(source)
+            macros = [f"-D{define}" for define in defines]
+            _call([COMPILER, *flags, *macros, f"-I{INCLUDE}", "-c", str(path), "-o", str(unlinked)])
+            # Without the flags of a sanitizer: its library isn't wanted.
+            _call([COMPILER, "-shared", str(unlinked), *map(str, runtime), "-o", str(linked)])
+            linked.replace(target)
     return target
 
 
-def _run_compiler(source: str, flags: Sequence[str], target: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=target.parent) as made:
-        path, linked = Path(made) / "kernels.cpp", Path(made) / "kernels.so"
-        path.write_text(source)
-        objects = []
-        plain = [flag for flag in flags if not flag.startswith("-fsanitize")]
-        parts = [(path, flags), (INCLUDE / "runtime.cpp", plain)]
-        parts += [(INCLUDE / "trace.cpp", plain)] if "-DSIMT_TRACE" in flags else []
-        for part, own in parts:
-            objects.append(f"{Path(made) / part.stem}.o")
-            _call([COMPILER, *own, f"-I{INCLUDE}", "-c", str(part), "-o", objects[-1]])
-        # Without the flags of a sanitizer: its library isn't wanted.
-        _call([COMPILER, "-shared", *objects, "-o", str(linked)])
-        linked.replace(target)
+def _runtime(name: str, flags: Sequence[str]) -> Path:
+    """A part of the emulator itself, compiled once."""
+    plain = tuple(flag for flag in flags if not flag.startswith("-fsanitize"))
+    target = _folder() / f"{name}-{_key(_headers(), plain)}.o"
+    if not target.exists():
+        with tempfile.TemporaryDirectory(dir=target.parent) as made:
+            path = Path(made) / f"{name}.o"
+            _call([COMPILER, *plain, f"-I{INCLUDE}", "-c", str(INCLUDE / f"{name}.cpp"), "-o", str(path)])
+            path.replace(target)
+    return target
+
+
+@cache
+def _headers() -> str:
+    return "".join(path.read_text() for path in sorted(INCLUDE.iterdir()))
+
+
+def _key(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+@cache
+def _folder() -> Path:
+    found = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
+    found.mkdir(parents=True, exist_ok=True)
+    return found
 
 
 def _call(command: Sequence[str]) -> None:
@@ -100,16 +120,24 @@ def _call(command: Sequence[str]) -> None:
 
 def driver() -> Path:
     """The library that stands in for the driver's."""
-    source = (Path(__file__).parent / "driver.cpp").read_text()
-    key = hashlib.sha256(source.encode()).hexdigest()[:24]
-    folder = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
-    target = folder / f"driver-{key}" / "libcuda.so.1"
+    source = Path(__file__).parent / "driver.cpp"
+    target = _folder() / f"driver-{_key(source.read_text())}" / "libcuda.so.1"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as made:
             path = Path(made) / "libcuda.so.1"
-            command = [COMPILER, "-std=c++20", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wl,-soname,libcuda.so.1"]
-            _call([*command, str(Path(__file__).parent / "driver.cpp"), "-o", str(path)])
+            command = [
+                COMPILER,
+                "-std=c++20",
+                "-O2",
+                "-shared",
+                "-fPIC",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-Wl,-soname,libcuda.so.1",
+            ]
+            _call([*command, str(source), "-o", str(path)])
             path.replace(target)
     return target
 
