@@ -10,8 +10,8 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
 
 _FILE, _THREADS = "attention.cu", 128
-_DECODED, _PREFILLED = 8, 16
-"""Queries of a block, as ``kernels/attention.cu`` has them."""
+_QUERIES = 8
+"""Of a block, as ``kernels/attention.cu`` has them."""
 _FIELDS = ("counts", "positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
 _MASKS = ("mask_starts", "mask")
 _OBSERVED = ("mass_rows", "mass_starts", "mass_layers")
@@ -24,7 +24,7 @@ def attention(c: Lowering, op: Op) -> list[Launch]:
     sharing, width, split = heads // kv_heads, c.width(op.inputs[0]) // heads, c.tuning.split
     if split % op.integer("page_size"):
         raise Unsupported(f"pages of {op.integer('page_size')} tokens don't divide a split of {split}; use 8, 16 or 32")
-    step_of = 8 if _kept(c, op) == "f16" else 4
+    step_of = 8 if _halves(c, op) else 4
     if width % step_of or width > 4 * _THREADS:
         raise Unsupported(
             f"{op}: heads of {width} values; the CUDA backend takes multiples of {step_of} to {4 * _THREADS}"
@@ -32,18 +32,18 @@ def attention(c: Lowering, op: Op) -> list[Launch]:
     if c.shape.singles:
         splits: Extent = Count("longest", divisor=split // op.integer("page_size")) if c.shape.splits else 1
         given = arguments(step, shape, y, c.scratch, split)
-        grid = (Count("sequences"), kv_heads * -(-sharing // _DECODED), splits)
-        launches.append(Launch(_kernel(c, op, "decode"), given, grid, _THREADS, _shared(_DECODED, width)))
+        grid = (Count("sequences"), kv_heads * -(-sharing // _QUERIES), splits)
+        launches.append(Launch(_kernel(c, op, "decode"), given, grid, _THREADS, _shared(width)))
         if c.shape.splits:
             grid = (Count("sequences"), heads, 1)
-            launches.append(Launch(Kernel(_FILE, "attention_merge"), given, grid, _THREADS))
+            launches.append(Launch(_kernel(c, op, "merge"), given, grid, _THREADS))
     if c.shape.several:
-        together = _PREFILLED // min(sharing, _PREFILLED)
+        together = _QUERIES // min(sharing, _QUERIES)
         # Each sequence may have a tile that isn't full.
         tiles = Count("rows", divisor=together, more=c.capacity(op.inputs[7]) - 1)
-        grid = (tiles, kv_heads * -(-sharing // _PREFILLED), 1)
+        grid = (tiles, kv_heads * -(-sharing // _QUERIES), 1)
         given = arguments(step, shape, y)
-        launches.append(Launch(_kernel(c, op, "prefill"), given, grid, _THREADS, _shared(_PREFILLED, width)))
+        launches.append(Launch(_kernel(c, op, "prefill"), given, grid, _THREADS, _shared(width)))
     return launches
 
 
@@ -52,21 +52,25 @@ def attention_mass(c: Lowering, op: Op) -> list[Launch]:
     most = c.capacity("mass_rows")
     observed = packed(*c.at(*_OBSERVED), most, op.integer("layer"))
     given = arguments(_step(c, op), _shape(c, op), observed, c.place[op.outputs[0]])
-    kernel = Kernel("attention_mass.cu", f"attention_mass_{_kept(c, op)}")
+    kernel = Kernel("attention_mass.cu", "attention_mass", (_macro(c, op),))
     return [Launch(kernel, given, (most, 1, 1), _THREADS)]
 
 
 def _kernel(c: Lowering, op: Op, kind: str) -> Kernel:
-    return Kernel(_FILE, f"attention_{kind}_{_kept(c, op)}")
+    return Kernel(_FILE, f"attention_{kind}", (_macro(c, op),))
 
 
-def _kept(c: Lowering, op: Op) -> str:
-    return "f16" if c.program.values[op.inputs[1]].dtype is DType.F16 else "f32"
+def _halves(c: Lowering, op: Op) -> bool:
+    return c.program.values[op.inputs[1]].dtype is DType.F16
 
 
-def _shared(queries: int, width: int) -> int:
+def _macro(c: Lowering, op: Op) -> str:
+    return f"HALVES={int(_halves(c, op))}"
+
+
+def _shared(width: int) -> int:
     """Bytes: the queries, their scores of a block's keys, and what each thread has found at last."""
-    return 4 * (queries * width + queries * _THREADS + _THREADS // (width // 4) * width)
+    return 4 * (_QUERIES * width + _QUERIES * _THREADS + _THREADS // (width // 4) * width)
 
 
 def _step(c: Lowering, op: Op) -> bytes:

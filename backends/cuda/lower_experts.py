@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
-from pie_edge.backends.cuda.lower_linear import Use, format_macro, packing_fields
+from pie_edge.backends.cuda.lower_linear import Use, macros, packing_fields
 from pie_edge.backends.cuda.lowering import Lowering
 from pie_edge.backends.cuda.tuning import ROWS, WARPS
 from pie_edge.backends.shared.grid import Count, Extent
@@ -42,7 +42,7 @@ def expert_linear(c: Lowering, op: Op) -> list[Launch]:
     alone = c.program.values[experts].size <= count
     tokens = 1 if alone else _TOGETHER
     sharing = 1 if c.width(x) > packing.columns else chosen
-    kernel = Kernel("experts.cu", "expert_linear", (format_macro(packing), f"TOKENS={tokens}"))
+    kernel = Kernel("experts.cu", "expert_linear", (*macros(packing), f"TOKENS={tokens}"))
     # An expert whose rows aren't whole row groups may reach into one more.
     groups = -(-outputs // ROWS) + (outputs % ROWS != 0)
     splits = c.tuning.splits(groups * (1 if alone else count), packing.blocks * packing.vectors)

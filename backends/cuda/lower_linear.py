@@ -18,14 +18,14 @@ FORMATS = ("affine4", "affine5", "affine6", "affine8", "lookup4", "f16", "bf16",
 MOST_MATRICES = 3
 
 
-def format_macro(packing: Packing) -> str:
-    return f"FORMAT={FORMATS.index(packing.format)}"
+def macros(packing: Packing) -> tuple[str, str]:
+    return f"FORMAT={FORMATS.index(packing.format)}", f"SCALES={packing.scales}"
 
 
 def packing_fields(packing: Packing) -> bytes:
     """The structure ``Packing``."""
     table = packing.table or (0, 0, 0, 0)
-    return packed(packing.columns, packing.group, packing.scales, packing.scale_words, packing.row_words, *table)
+    return packed(packing.columns, packing.group, packing.scale_words, packing.row_words, *table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def _launch(c: Lowering, x: str, of: Sequence[Use], act: int = 0) -> Launch:
     told = packed(c.place[x], c.counter(x), c.capacity(x), 0, act, splits, repeats, *ends)
     padded = [*of, *[of[0]] * (MOST_MATRICES - len(of))]
     given = arguments(packing_fields(packing), *(use.fields() for use in padded), told)
-    kernel = Kernel("linear.cu", "linear", (format_macro(packing), f"TOKENS={tokens}"))
+    kernel = Kernel("linear.cu", "linear", (*macros(packing), f"TOKENS={tokens}"))
     return Launch(kernel, given, (end, by_tokens(c.rows_of(x), tokens), 1), 32 * WARPS)
 
 
@@ -107,7 +107,7 @@ def embed(c: Lowering, op: Op) -> list[Launch]:
     name, token_src, tokens = op.inputs
     table = c.matrix(name)
     packing, (y,) = table.packing, op.outputs
-    kernel, threads = Kernel("embed.cu", "embed", (format_macro(packing),)), 128
+    kernel, threads = Kernel("embed.cu", "embed", macros(packing)), 128
     grid = (c.rows_of(token_src), -(-packing.blocks * packing.vectors // threads), 1)
     launches = []
     for part in table.parts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
-from pie_edge.backends.cuda.lower_linear import format_macro, packing_fields
+from pie_edge.backends.cuda.lower_linear import macros, packing_fields
 from pie_edge.backends.cuda.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.cuda.memory import Region
 from pie_edge.backends.shared.grid import Count
@@ -27,7 +27,7 @@ def short_conv(c: Lowering, op: Op) -> list[Launch]:
         *(packing_fields(matrix.packing), _spans(c), c.place[x], matrix.parts[0].region, c.place[tail], extra),
         *(c.place[op.outputs[0]], columns, length, ACTIVATIONS[str(op.attribute("act"))]),
     )
-    kernel = Kernel("short_conv.cu", "short_conv", (format_macro(matrix.packing),))
+    kernel = Kernel("short_conv.cu", "short_conv", macros(matrix.packing))
     return [Launch(kernel, given, (c.rows_of(x), -(-columns // _THREADS), 1), _THREADS)]
 
 

@@ -4,6 +4,7 @@
 #include "attention.cuh"
 
 #define THREADS 128
+#define QUERIES 8  // of a block
 
 struct Queries {
   u32 first_row, rows, head, heads;  // `heads` query heads from `head` on, in each row
@@ -19,7 +20,6 @@ struct Results {
   float *y, *partial;
 };
 
-template <bool HALVES, int QUERIES>
 __device__ __forceinline__ void attend(const Step& step, const Attention& a, const Keys& keys, const Queries& queries, u32 kv_head,
                                        u32 begin, u32 end, Results to) {
   extern __shared__ float4 shared[];
@@ -30,7 +30,6 @@ __device__ __forceinline__ void attend(const Step& step, const Attention& a, con
   __shared__ float sums[QUERIES];
   __shared__ float rescale[QUERIES];
   __shared__ u32 places[THREADS];
-  const u32 v = Vector<HALVES>::WIDTH;
   u32 tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, count = queries.count();
   for (u32 i = tid; i < count * a.width; i += THREADS) q[i] = a.q[queries.at(i / a.width, a) + i % a.width] * a.scale;
   if (tid < QUERIES) peaks[tid] = -infinity(), sums[tid] = 0.0f;
@@ -46,16 +45,16 @@ __device__ __forceinline__ void attend(const Step& step, const Attention& a, con
 #pragma unroll
     for (int i = 0; i < QUERIES; i++) own[i] = 0.0f;
     if (key.written) {
-      size_t head = ((size_t)(key.place / a.page) * a.kv_heads + kv_head) * (a.width / v);
-      for (u32 d = 0; d < a.width / v; d++) {
-        float k[v];
-        Vector<HALVES>::load(a.keys, (head + d) * a.page + key.place % a.page, k);
+      size_t head = ((size_t)(key.place / a.page) * a.kv_heads + kv_head) * (a.width / VECTOR);
+      for (u32 d = 0; d < a.width / VECTOR; d++) {
+        float k[VECTOR];
+        load_keys(a.keys, (head + d) * a.page + key.place % a.page, k);
 #pragma unroll
         for (int i = 0; i < QUERIES; i++)
           if (i < count)
 #pragma unroll
-            for (u32 n = 0; n < v; n += 4) {
-              float4 four = *(const float4*)(q + i * a.width + d * v + n);
+            for (u32 n = 0; n < VECTOR; n += 4) {
+              float4 four = *(const float4*)(q + i * a.width + d * VECTOR + n);
               own[i] += four.x * k[n] + four.y * k[n + 1] + four.z * k[n + 2] + four.w * k[n + 3];
             }
       }
@@ -103,7 +102,7 @@ __device__ __forceinline__ void attend(const Step& step, const Attention& a, con
       u32 place = places[n];
       if (place == ~0u) continue;
       size_t row = ((size_t)(place / a.page) * a.kv_heads + kv_head) * a.page + place % a.page;
-      float4 value = Vector<HALVES>::four(a.values, row * a.width + column);
+      float4 value = load_values(a.values, row * a.width + column);
 #pragma unroll
       for (int i = 0; i < QUERIES; i++)
         if (i < count) {
@@ -140,33 +139,23 @@ __device__ __forceinline__ void attend(const Step& step, const Attention& a, con
 
 // Query heads that share a key-value head and go in one block, and the first of them; heads go along y.
 struct Heads { u32 kv_head, head, heads; };
-__device__ __forceinline__ Heads heads_of(const Attention& a, u32 y, u32 most) {
-  u32 sharing = a.heads / a.kv_heads, blocks = (sharing + most - 1) / most, kv_head = y / blocks, first = y % blocks * most;
-  return {kv_head, kv_head * sharing + first, min(most, sharing - first)};
+__device__ __forceinline__ Heads heads_of(const Attention& a, u32 y) {
+  u32 sharing = a.heads / a.kv_heads, blocks = (sharing + QUERIES - 1) / QUERIES, kv_head = y / blocks, first = y % blocks * QUERIES;
+  return {kv_head, kv_head * sharing + first, min((u32)QUERIES, sharing - first)};
 }
 
 // Sequences of one row: a block for each split of their keys.
-#define DECODED 8  // query heads of a block
-template <bool HALVES> __device__ __forceinline__ void decode(const Step& step, const Attention& a, float* y, float* partial, u32 split) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    attention_decode(Step step, Attention a, float* y, float* partial, u32 split) {
   u32 s = blockIdx.x, begin = blockIdx.z * split;
   if (s >= step.counts[SEQUENCES] || step.query_starts[s + 1] - step.query_starts[s] != 1) return;
   Keys keys(step, s);
   u32 total = keys.entries * a.page;
   if (begin >= total && begin > 0) return;
-  bool whole = total <= split;
   size_t place = (size_t)keys.first_entry * a.page / split + s + blockIdx.z;
-  Results to = {y, whole ? nullptr : partial + place * a.heads * (a.width + 4)};
-  Heads heads = heads_of(a, blockIdx.y, DECODED);
-  attend<HALVES, DECODED>(step, a, keys, {keys.first_row, 1, heads.head, heads.heads}, heads.kv_head, begin,
-                          min(total, begin + split), to);
-}
-extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_decode_f16(Step step, Attention a, float* y, float* partial, u32 split) {
-  decode<true>(step, a, y, partial, split);
-}
-extern "C" __global__ void __launch_bounds__(THREADS)
-    attention_decode_f32(Step step, Attention a, float* y, float* partial, u32 split) {
-  decode<false>(step, a, y, partial, split);
+  Results to = {y, total <= split ? nullptr : partial + place * a.heads * (a.width + 4)};
+  Heads heads = heads_of(a, blockIdx.y);
+  attend(step, a, keys, {keys.first_row, 1, heads.head, heads.heads}, heads.kv_head, begin, min(total, begin + split), to);
 }
 
 // What joins the splits of a sequence: a block for each of its heads.
@@ -191,9 +180,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Sequences of several rows: a block for each few of a sequence's rows, tiles counted over all sequences.
-#define PREFILLED 16  // queries of a block
-template <bool HALVES> __device__ __forceinline__ void prefill(const Step& step, const Attention& a, float* y) {
-  u32 sharing = min(a.heads / a.kv_heads, (u32)PREFILLED), together = PREFILLED / sharing, tile = blockIdx.x, s, rows;
+extern "C" __global__ void __launch_bounds__(THREADS) attention_prefill(Step step, Attention a, float* y) {
+  u32 together = QUERIES / min(a.heads / a.kv_heads, (u32)QUERIES), tile = blockIdx.x, rows = 0, s;
   for (s = 0; s < step.counts[SEQUENCES]; s++) {
     rows = step.query_starts[s + 1] - step.query_starts[s];
     u32 tiles = rows == 1 ? 0 : (rows + together - 1) / together;
@@ -202,14 +190,8 @@ template <bool HALVES> __device__ __forceinline__ void prefill(const Step& step,
   }
   if (s == step.counts[SEQUENCES]) return;
   Keys keys(step, s);
-  u32 first = tile * together, total = keys.entries * a.page;
-  Heads heads = heads_of(a, blockIdx.y, PREFILLED);
+  u32 first = tile * together;
+  Heads heads = heads_of(a, blockIdx.y);
   Queries queries = {keys.first_row + first, min(together, rows - first), heads.head, heads.heads};
-  attend<HALVES, PREFILLED>(step, a, keys, queries, heads.kv_head, 0, total, {y, nullptr});
-}
-extern "C" __global__ void __launch_bounds__(THREADS) attention_prefill_f16(Step step, Attention a, float* y) {
-  prefill<true>(step, a, y);
-}
-extern "C" __global__ void __launch_bounds__(THREADS) attention_prefill_f32(Step step, Attention a, float* y) {
-  prefill<false>(step, a, y);
+  attend(step, a, keys, queries, heads.kv_head, 0, keys.entries * a.page, {y, nullptr});
 }

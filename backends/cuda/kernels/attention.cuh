@@ -1,4 +1,5 @@
-// A layer's pages and a step's fields, and which keys a row sees: the rule of `attention` in pie_edge/program/ops.py.
+// A layer's pages and a step's fields, and which keys a row sees, by the rule of `attention` in pie_edge/program/ops.py.
+// With HALVES keys and values are halves, else floats.
 #pragma once
 #include "common.cuh"
 
@@ -42,32 +43,29 @@ __device__ __forceinline__ bool sees(const Step& step, const Attention& a, const
   return words[(row - keys.first_row) * keys.entries + j / a.page] >> j % a.page & 1;
 }
 
-template <bool HALVES> struct Vector;  // 16 bytes of keys
-template <> struct Vector<true> {
-  static const u32 WIDTH = 8;
-  static __device__ __forceinline__ void load(const void* from, size_t at, float found[8]) {
-    uint4 words = __ldg((const uint4*)from + at);
-    const u32 pairs[4] = {words.x, words.y, words.z, words.w};
+#if HALVES
+#define VECTOR 8  // values of 16 bytes of keys
+#else
+#define VECTOR 4
+#endif
+
+__device__ __forceinline__ void load_keys(const void* from, size_t at, float found[VECTOR]) {
+  uint4 words = __ldg((const uint4*)from + at);
+  const u32 four[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-    for (int i = 0; i < 8; i++) found[i] = half_to_float((u16)(pairs[i / 2] >> 16 * (i % 2)));
-  }
-  // Four values from a place that 4 divides.
-  static __device__ __forceinline__ float4 four(const void* from, size_t at) {
-    uint2 pairs = __ldg((const uint2*)((const u16*)from + at));
-    return make_float4(half_to_float((u16)pairs.x), half_to_float((u16)(pairs.x >> 16)), half_to_float((u16)pairs.y),
-                       half_to_float((u16)(pairs.y >> 16)));
-  }
-};
-template <> struct Vector<false> {
-  static const u32 WIDTH = 4;
-  static __device__ __forceinline__ void load(const void* from, size_t at, float found[4]) {
-    float4 four = __ldg((const float4*)from + at);
-    found[0] = four.x, found[1] = four.y, found[2] = four.z, found[3] = four.w;
-  }
-  static __device__ __forceinline__ float4 four(const void* from, size_t at) {
-    return __ldg((const float4*)((const float*)from + at));
-  }
-};
+  for (int i = 0; i < VECTOR; i++)
+    found[i] = HALVES ? half_to_float((u16)(four[i / 2] >> 16 * (i % 2))) : __uint_as_float(four[i % 4]);
+}
+// Four values from a place that 4 divides.
+__device__ __forceinline__ float4 load_values(const void* from, size_t at) {
+#if HALVES
+  uint2 pairs = __ldg((const uint2*)((const u16*)from + at));
+  return make_float4(half_to_float((u16)pairs.x), half_to_float((u16)(pairs.x >> 16)), half_to_float((u16)pairs.y),
+                     half_to_float((u16)(pairs.y >> 16)));
+#else
+  return __ldg((const float4*)((const float*)from + at));
+#endif
+}
 
 __device__ __forceinline__ float capped(const Attention& a, float score) {
   return a.softcap > 0.0f ? a.softcap * tanhf(score / a.softcap) : score;

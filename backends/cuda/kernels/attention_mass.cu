@@ -9,20 +9,19 @@ struct Observed {
   u32 most, layer;
 };
 
-template <bool HALVES> __device__ __forceinline__ float score_of(const Attention& a, const float* q, u32 kv_head, const Key& key) {
-  const u32 v = Vector<HALVES>::WIDTH;
-  size_t head = ((size_t)(key.place / a.page) * a.kv_heads + kv_head) * (a.width / v);
+__device__ __forceinline__ float score_of(const Attention& a, const float* q, u32 kv_head, const Key& key) {
+  size_t head = ((size_t)(key.place / a.page) * a.kv_heads + kv_head) * (a.width / VECTOR);
   float score = 0.0f;
-  for (u32 d = 0; d < a.width / v; d++) {
-    float k[v];
-    Vector<HALVES>::load(a.keys, (head + d) * a.page + key.place % a.page, k);
+  for (u32 d = 0; d < a.width / VECTOR; d++) {
+    float k[VECTOR];
+    load_keys(a.keys, (head + d) * a.page + key.place % a.page, k);
 #pragma unroll
-    for (u32 n = 0; n < v; n++) score += q[d * v + n] * k[n];
+    for (u32 n = 0; n < VECTOR; n++) score += q[d * VECTOR + n] * k[n];
   }
   return capped(a, score * a.scale);
 }
 
-template <bool HALVES> __device__ __forceinline__ void observe(const Step& step, const Attention& a, const Observed& o, float* y) {
+extern "C" __global__ void __launch_bounds__(THREADS) attention_mass(Step step, Attention a, Observed o, float* y) {
   __shared__ float room[THREADS / 32];
   u32 i = blockIdx.x, begin = o.starts[i], end = o.starts[i + 1], tid = threadIdx.x;
   if (end <= begin) return;
@@ -41,7 +40,7 @@ template <bool HALVES> __device__ __forceinline__ void observe(const Step& step,
     for (u32 j = tid; j < total; j += THREADS) {
       Key key = key_at(step, a, keys, j);
       if (!sees(step, a, keys, key, j, row)) continue;
-      float score = score_of<HALVES>(a, q, kv_head, key), most = fmaxf(peak, score);
+      float score = score_of(a, q, kv_head, key), most = fmaxf(peak, score);
       sum = sum * expf(peak - most) + expf(score - most);
       peak = most;
     }
@@ -57,16 +56,10 @@ template <bool HALVES> __device__ __forceinline__ void observe(const Step& step,
       float weight = 0.0f;
       if (j < total) {
         Key key = key_at(step, a, keys, j);
-        if (sees(step, a, keys, key, j, row)) weight = expf(score_of<HALVES>(a, q, kv_head, key) - most);
+        if (sees(step, a, keys, key, j, row)) weight = expf(score_of(a, q, kv_head, key) - most);
       }
       for (u32 by = a.page / 2; by; by >>= 1) weight += __shfl_xor_sync(ALL_LANES, weight, by);
       if (j < total && j % a.page == 0) y[begin + j / a.page] += weight * share;
     }
   }
-}
-extern "C" __global__ void __launch_bounds__(THREADS) attention_mass_f16(Step step, Attention a, Observed o, float* y) {
-  observe<true>(step, a, o, y);
-}
-extern "C" __global__ void __launch_bounds__(THREADS) attention_mass_f32(Step step, Attention a, Observed o, float* y) {
-  observe<false>(step, a, o, y);
 }

@@ -12,7 +12,7 @@ struct Linear {
   u32 ends[3]; // of the matrices' blocks
 };
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, TOKENS == 8 ? 1 : 2)
     linear(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
@@ -30,29 +30,31 @@ extern "C" __global__ void __launch_bounds__(256)
   u32 loaded = ~0u;
   for (u32 repeat = 0; repeat < l.repeats; repeat++) {
     u32 group = (block * l.repeats + repeat) * together + warp / l.splits;
-    float sums[TOKENS] = {}, others[TOKENS] = {};
-    for (u32 at = 0; at < width; at += STRETCH) {
-      Stretch stretch = {at, min(width - at, (u32)(STRETCH))};
-      if (loaded != at) {
-        __syncthreads();
-        bring(brought, x, stretch, p.columns);
-        loaded = at;
-        __syncthreads();
+    float sums[TOKENS] = {}, gates[TOKENS];
+#pragma unroll 1
+    for (int pass = l.act ? 0 : 1; pass < 2; pass++) {
+      const Matrix& own = l.act && pass ? b : m;
+#pragma unroll
+      for (int t = 0; t < TOKENS; t++) gates[t] = sums[t], sums[t] = 0.0f;
+      for (u32 at = 0; at < width; at += STRETCH) {
+        Stretch stretch = {at, min(width - at, (u32)(STRETCH))};
+        if (loaded != at) {
+          __syncthreads();
+          bring(brought, x, stretch, p.columns);
+          loaded = at;
+          __syncthreads();
+        }
+        if (group < groups) add_group(brought, p, own, stretch, group, split, l.splits, sums);
       }
-      if (group < groups) {
-        add_group(brought, p, m, stretch, group, split, l.splits, sums);
-        if (l.act) add_group(brought, p, b, stretch, group, split, l.splits, others);
-      }
+      join(sums, split, l.splits, partial);
     }
-    join(sums, split, l.splits, partial);
-    if (l.act) join(others, split, l.splits, partial);
     u32 row = group * ROWS + lane;
     if (split != 0 || lane >= ROWS || row >= m.rows) continue;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++) {
       if (first + t >= there) continue;
       float sum = sums[t] + (m.bias == nullptr ? 0.0f : m.bias[row]);
-      m.y[(size_t)(first + t) * m.stride + row] = l.act ? activated(l.act, sum) * others[t] : sum;
+      m.y[(size_t)(first + t) * m.stride + row] = l.act ? activated(l.act, gates[t]) * sums[t] : sum;
     }
   }
 }

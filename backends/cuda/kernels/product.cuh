@@ -128,7 +128,11 @@ __device__ __forceinline__ void add_item(Brought from, const Packing& p, const M
 __device__ __forceinline__ void add_group(Brought from, const Packing& p, const Matrix& m, Stretch s, u32 group, u32 split,
                                           u32 splits, float sums[TOKENS]) {
   u32 lane = threadIdx.x & 31, row = group * ROWS + lane % ROWS, end = (s.first + s.columns) / ITEM;
-#pragma unroll 2
+#if TOKENS <= 2
+#pragma unroll 4
+#else
+#pragma unroll 1
+#endif
   for (u32 item = s.first / ITEM + split * 4 + lane / ROWS; item < end; item += 4 * splits)
     add_item(from, p, m, s, row, item, sums);
 }

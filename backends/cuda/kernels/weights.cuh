@@ -1,5 +1,6 @@
 // Weight matrices as backends/shared/weights.py packs them, in row groups of 8: [group][item][row][16 bytes]. A warp reads four
-// items of eight rows at once, 512 bytes on end. FORMAT says what an item holds; all else about a matrix is a parameter.
+// items of eight rows at once, 512 bytes on end. FORMAT says what an item holds, SCALES what
+// a group's scale is; all else about a matrix is a parameter.
 #pragma once
 #include "common.cuh"
 
@@ -30,11 +31,16 @@
 #define ROWS 8        // of a row group
 #define CODE_BIAS (FORMAT == AFFINE8 ? 128 : 0)  // taken from codes, so that they are signed bytes
 
-enum Scales : u32 { HALF, HALF_MINIMUM, FLOAT, FLOAT_MINIMUM, BRAIN };
+// Of SCALES, by the scale's type and whether there is a plane of minima.
+#define HALF 0
+#define HALF_MINIMUM 1
+#define FLOAT 2
+#define FLOAT_MINIMUM 3
+#define BRAIN 4
 
 // How a matrix of so many columns is packed.
 struct Packing {
-  u32 columns, group, scales, scale_words, row_words;
+  u32 columns, group, scale_words, row_words;
   u32 table[4];  // of LOOKUP4: what codes stand for, as signed bytes
 
   __device__ __forceinline__ u32 blocks() const { return (columns + BLOCK - 1) / BLOCK; }
@@ -57,33 +63,19 @@ __device__ __forceinline__ u32 word_of(const Packing& p, const u32* words, u32 r
   return __ldg(words + ((size_t)(row / ROWS) * p.row_words + word) * ROWS + row % ROWS);
 }
 __device__ __forceinline__ Factor factor_of(const Packing& p, const Matrix& m, u32 row, u32 group) {
-  float scale, minimum;
-  switch (p.scales) {
-    case HALF: {
-      u32 word = word_of(p, m.scales, row, group / 2);
-      scale = half_to_float((u16)(group % 2 ? word >> 16 : word));
-      minimum = -m.zero * scale;
-      break;
-    }
-    case HALF_MINIMUM: {
-      u32 word = word_of(p, m.scales, row, group);
-      scale = half_to_float((u16)word), minimum = half_to_float((u16)(word >> 16));
-      break;
-    }
-    case FLOAT:
-      scale = __uint_as_float(word_of(p, m.scales, row, group));
-      minimum = -m.zero * scale;
-      break;
-    case FLOAT_MINIMUM:
-      scale = __uint_as_float(word_of(p, m.scales, row, 2 * group));
-      minimum = __uint_as_float(word_of(p, m.scales, row, 2 * group + 1));
-      break;
-    default: {
-      u32 word = word_of(p, m.scales, row, group / 2);
-      scale = bf16_to_float((u16)(group % 2 ? word >> 16 : word));
-      minimum = -m.zero * scale;
-    }
-  }
+#if SCALES == HALF_MINIMUM
+  u32 word = word_of(p, m.scales, row, group);
+  float scale = half_to_float((u16)word), minimum = half_to_float((u16)(word >> 16));
+#elif SCALES == FLOAT_MINIMUM
+  float scale = __uint_as_float(word_of(p, m.scales, row, 2 * group));
+  float minimum = __uint_as_float(word_of(p, m.scales, row, 2 * group + 1));
+#elif SCALES == FLOAT
+  float scale = __uint_as_float(word_of(p, m.scales, row, group)), minimum = -m.zero * scale;
+#else
+  u32 word = word_of(p, m.scales, row, group / 2);
+  u16 bits = (u16)(group % 2 ? word >> 16 : word);
+  float scale = SCALES == HALF ? half_to_float(bits) : bf16_to_float(bits), minimum = -m.zero * scale;
+#endif
   return {scale, minimum + CODE_BIAS * scale};
 }
 
