@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pie_edge.backends.cuda.api import Driver
-from pie_edge.backends.cuda.probe import DRIVER_API, REMEDY
+from pie_edge.backends.cuda.probe import DRIVER_API, EMULATION, REMEDY
 from pie_edge.backends.shared.host import unique
 from pie_edge.errors import BackendUnavailable
 
 OLDEST = 75
 """Compute capability, times ten: Turing."""
-EMULATION = "SIMT CPU emulation"
-"""What the stand-in driver of the tests calls its device."""
 _RESERVE = 256 << 20
 """Left to the driver: contexts, graphs, local memory of kernels."""
 _PROCESSORS, _MAJOR, _MINOR = 16, 75, 76

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ from pie_edge.backend import Finding
 DRIVER_API = 13_000
 """CUDA 13.0, which driver branch r580 is the first to serve."""
 REMEDY = "install NVIDIA's driver, branch r580 or newer"
+EMULATION = "SIMT CPU emulation"
+"""What the stand-in driver of the tests calls its device."""
 
 
 def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
@@ -31,7 +34,19 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
     if status := driver.cuInit(0):
         return Finding((), f"the NVIDIA driver doesn't start (cuInit returned {status})", "check nvidia-smi")
     devices = _devices(driver)
-    return Finding(devices) if devices else Finding((), "the NVIDIA driver sees no device", "check nvidia-smi")
+    if not devices:
+        return Finding((), "the NVIDIA driver sees no device", "check nvidia-smi")
+    if not has_compiler():
+        return Finding((), "NVRTC, which compiles the kernels, is not installed", "pip install 'pie-edge[cuda]'")
+    return Finding(devices, software=all(name.startswith(EMULATION) for name in devices))
+
+
+def has_compiler() -> bool:
+    """Whether the packages are there that kernels are compiled with: they aren't loaded."""
+    try:
+        return importlib.util.find_spec("cuda.bindings.nvrtc") is not None
+    except ImportError:
+        return False
 
 
 def _devices(driver: Any) -> tuple[str, ...]:

@@ -59,14 +59,16 @@ __device__ __forceinline__ void attend(const Step& step, const Attention& a, con
             }
       }
     }
-    bool seen = false;
 #pragma unroll
     for (int i = 0; i < QUERIES; i++)
-      if (i < count) {
-        bool visible = key.written && sees(step, a, keys, key, j, queries.row(i));
-        scores[i * THREADS + tid] = visible ? capped(a, own[i]) : -infinity();
-        seen = seen || visible;
-      }
+      if (i < count) scores[i * THREADS + tid] = own[i];
+    bool seen = false;
+#pragma unroll 1
+    for (int i = 0; i < count; i++) {
+      bool visible = key.written && sees(step, a, keys, key, j, queries.row(i));
+      scores[i * THREADS + tid] = visible ? capped(a, scores[i * THREADS + tid]) : -infinity();
+      seen = seen || visible;
+    }
     places[tid] = seen ? key.place : ~0u;
     __syncthreads();
     for (u32 i = warp; i < count; i += THREADS / 32) {
@@ -145,7 +147,7 @@ __device__ __forceinline__ Heads heads_of(const Attention& a, u32 y) {
 }
 
 // Sequences of one row: a block for each split of their keys.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     attention_decode(Step step, Attention a, float* y, float* partial, u32 split) {
   u32 s = blockIdx.x, begin = blockIdx.z * split;
   if (s >= step.counts[SEQUENCES] || step.query_starts[s + 1] - step.query_starts[s] != 1) return;
@@ -159,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // What joins the splits of a sequence: a block for each of its heads.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
     attention_merge(Step step, Attention a, float* y, const float* partial, u32 split) {
   u32 s = blockIdx.x, head = blockIdx.y;
   if (s >= step.counts[SEQUENCES] || step.query_starts[s + 1] - step.query_starts[s] != 1) return;
@@ -180,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 
 // Sequences of several rows: a block for each few of a sequence's rows, tiles counted over all sequences.
-extern "C" __global__ void __launch_bounds__(THREADS) attention_prefill(Step step, Attention a, float* y) {
+extern "C" __global__ void __launch_bounds__(THREADS, 4) attention_prefill(Step step, Attention a, float* y) {
   u32 together = QUERIES / min(a.heads / a.kv_heads, (u32)QUERIES), tile = blockIdx.x, rows = 0, s;
   for (s = 0; s < step.counts[SEQUENCES]; s++) {
     rows = step.query_starts[s + 1] - step.query_starts[s];

@@ -21,7 +21,7 @@ __device__ __forceinline__ u32 rounded(Sum sum) {
   return IS_FLOAT ? __float_as_uint(__fadd_rn(__uint_as_float(sum.total), __uint_as_float(sum.loss))) : sum.total;
 }
 
-extern "C" __global__ void __launch_bounds__(LOCAL) cumsum(Round round, Params p, const u32* x, u32* y) {
+extern "C" __global__ void __launch_bounds__(LOCAL, 1) cumsum(Round round, Params p, const u32* x, u32* y) {
   __shared__ u32 totals[LOCAL];
   __shared__ u32 losses[LOCAL];
   u32 row = round.row(), lane = threadIdx.x;

@@ -6,7 +6,7 @@ struct Params {
   u32 is_signed;
 };
 
-extern "C" __global__ void __launch_bounds__(LOCAL) kth_largest(Round round, Params p, const u32* x, const u32* argument, u32* y) {
+extern "C" __global__ void __launch_bounds__(LOCAL, 1) kth_largest(Round round, Params p, const u32* x, const u32* argument, u32* y) {
   __shared__ u32 bins[BINS * COPIES];
   __shared__ u32 stretches[STRETCH_OF_BINS];
   u32 row = round.row();

@@ -7,7 +7,7 @@ struct Params {
   float one;                                  // what a weight of 1 counts
 };
 
-extern "C" __global__ void __launch_bounds__(LOCAL) nucleus(Round round, Params p, const u32* x, const u32* argument, u32* y) {
+extern "C" __global__ void __launch_bounds__(LOCAL, 1) nucleus(Round round, Params p, const u32* x, const u32* argument, u32* y) {
   __shared__ u64 masses[BINS * COPIES];
   __shared__ u64 stretches[STRETCH_OF_BINS];
   __shared__ u32 ends[2];

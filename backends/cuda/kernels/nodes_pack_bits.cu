@@ -5,7 +5,7 @@ struct Params {
   u32 extent, x, y;  // where each begins
 };
 
-extern "C" __global__ void __launch_bounds__(LOCAL) pack_bits(Round round, Params p, const u32* x, u32* y) {
+extern "C" __global__ void __launch_bounds__(LOCAL, 1) pack_bits(Round round, Params p, const u32* x, u32* y) {
   u32 row = round.row(), words = (p.extent + 31) / 32;
   if (row == ~0u) return;
   for (u32 w = blockIdx.x * LOCAL + threadIdx.x; w < words; w += gridDim.x * LOCAL) {

@@ -182,7 +182,7 @@ __device__ __forceinline__ u32 drawn(Shared& s, const Row& row, uint2 stream, Na
   return chosen == NOWHERE ? 0 : chosen;
 }
 
-extern "C" __global__ void __launch_bounds__(LOCAL)
+extern "C" __global__ void __launch_bounds__(LOCAL, 1)
     sample(Round round, Params p, const float* logits, const u32* inputs, u32* arena, u32* outputs) {
   __shared__ Shared s;
   u32 own = round.row();

@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 changed(u32 old, u32 update) {
   return (MODE == 2 ? less : more) ? update : old;
 }
 
-extern "C" __global__ void __launch_bounds__(LOCAL)
+extern "C" __global__ void __launch_bounds__(LOCAL, 1)
     scatter(Round round, Params p, const u32* x, const u32* indices, const u32* updates, u32* y) {
   u32 row = round.row();
   if (row == ~0u) return;

@@ -15,7 +15,7 @@ __device__ __forceinline__ u32 digit(u32 word, u32 shift) {
   return (FALLING ? ~key : key) >> shift & (DIGITS - 1);
 }
 
-extern "C" __global__ void __launch_bounds__(LOCAL)
+extern "C" __global__ void __launch_bounds__(LOCAL, 1)
     sort(Round round, Params p, const u32* x, const u32* from, u32* to, u32* values) {
   __shared__ u32 places[DIGITS * LOCAL];
   __shared__ u32 sums[LOCAL];

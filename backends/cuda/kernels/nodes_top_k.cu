@@ -20,7 +20,7 @@ __device__ __forceinline__ u32 select_key(const u32* own, u32 extent, u32* bins,
   return prefix;
 }
 
-extern "C" __global__ void __launch_bounds__(LOCAL) top_k(Round round, Params p, const u32* x, u32* values, u32* places) {
+extern "C" __global__ void __launch_bounds__(LOCAL, 1) top_k(Round round, Params p, const u32* x, u32* values, u32* places) {
   __shared__ u32 bins[BINS * COPIES];
   __shared__ u32 stretches[STRETCH_OF_BINS];
   __shared__ u32 keys[K];

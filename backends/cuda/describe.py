@@ -1,0 +1,36 @@
+"""What ``pie-edge doctor`` tells of each CUDA device: the facts that decide what runs on it."""
+
+from __future__ import annotations
+
+from pie_edge.backends.cuda.api import Driver
+from pie_edge.backends.cuda.device import Facts, Gpu, names
+from pie_edge.errors import BackendError
+
+
+def describe() -> list[str]:
+    """A line or two for each device of this machine, refused ones included; nothing without a driver."""
+    try:
+        driver = Driver()
+        driver.call("start", "cuInit", 0)
+        found = names(driver)
+    except BackendError:
+        return []
+    lines = []
+    for name in found:
+        try:
+            gpu = Gpu(driver, name)
+        except BackendError as error:
+            lines += [name, f"  refused: {error}"]
+            continue
+        lines += [_title(gpu.facts), f"  {_abilities(gpu.facts)}"]
+        gpu.close()
+    return lines
+
+
+def _title(facts: Facts) -> str:
+    kind = "software" if facts.software else f"compute capability {facts.architecture / 10}"
+    return f"{facts.name}: {kind}, driver for CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}"
+
+
+def _abilities(facts: Facts) -> str:
+    return f"{facts.processors} multiprocessors; {facts.memory / 2**30:.1f} GiB that may be used now"
