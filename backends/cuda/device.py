@@ -59,22 +59,30 @@ class Gpu:
         self._device = _device(driver, ordinal)
         self._context = driver.made("open its context", "cuDevicePrimaryCtxRetain", self._device)
         self._threads = threading.local()
+        try:
+            self.facts = self._looked_at(ordinal, found)
+        except BaseException:
+            self.close()
+            raise
+
+    def _looked_at(self, ordinal: int, name: str) -> Facts:
+        driver, device = self.driver, self._device
         self.enter()
         free, total = c_size_t(), c_size_t()
         driver.call("tell its memory", "cuMemGetInfo_v2", byref(free), byref(total))
-        self.facts = Facts(
-            name=found,
+        facts = Facts(
+            name=name,
             ordinal=ordinal,
-            architecture=10 * _attribute(driver, self._device, _MAJOR) + _attribute(driver, self._device, _MINOR),
-            processors=_attribute(driver, self._device, _PROCESSORS),
+            architecture=10 * _attribute(driver, device, _MAJOR) + _attribute(driver, device, _MINOR),
+            processors=_attribute(driver, device, _PROCESSORS),
             memory=max(free.value - _RESERVE, free.value // 2),
             driver=_version(driver),
         )
-        if self.facts.architecture < OLDEST:
-            self.close()
+        if facts.architecture < OLDEST:
             raise BackendUnavailable(
-                f"{found} has compute capability {self.facts.architecture / 10}; backend cuda needs {OLDEST / 10} or newer"
+                f"{name} has compute capability {facts.architecture / 10}; backend cuda needs {OLDEST / 10} or newer"
             )
+        return facts
 
     def enter(self) -> None:
         """Make the context this thread's own, once."""

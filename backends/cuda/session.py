@@ -157,7 +157,9 @@ class Session:
         )
 
     def close(self) -> None:
-        """Whatever runs has ended; all memory goes."""
+        """Whatever runs has ended; all memory goes. Closing again does nothing."""
+        if self._closed:
+            return
         self._closed = True
         self._retired.clear()
         self.gpu.enter()

@@ -2,22 +2,73 @@
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, Live, Options
+from pie_edge.program.observe import MASSES
+from tests.backend import vulkan_cases
+from tests.backend.device import assert_close, run_case
 from tests.simt import build
 
+Sources = Mapping[str, str]
+FORWARD, BACKWARD, SHUFFLED = 0, 1, 2
+"""Schedules: which thread runs next where several can."""
 
-@cache
-def compiled(file: str, text: str, defines: tuple[str, ...]) -> bytes:
-    """What NVRTC would give, for the CPU."""
-    files = {**nvrtc.sources(), file: text or nvrtc.sources()[file]}
-    # Text made at run time runs once or twice: it isn't worth much of the compiler's time.
-    return build.compiled(build.gathered(file, files), defines, ["-O1"] if text else []).read_bytes()
+
+def compiler(sources: Sources, flags: Sequence[str] = ()) -> Callable[[str, str, tuple[str, ...]], bytes]:
+    """What stands in NVRTC's place, for kernels of these texts."""
+
+    @cache
+    def compiled(file: str, text: str, defines: tuple[str, ...]) -> bytes:
+        files = {**sources, file: text or sources[file]}
+        # Text made at run time runs once or twice: it isn't worth much of the compiler's time.
+        cheap = ["-O1"] if text else []
+        return build.compiled(build.gathered(file, files), defines, [*flags, *cheap]).read_bytes()
+
+    return compiled
+
+
+ordinary = compiler(nvrtc.sources())
 
 
 def opened(**options: Any) -> CudaBackend:
-    chosen = Options(**{"library": str(build.driver()), "compile_kernels": compiled, **options})
+    chosen = Options(**{"library": str(build.driver()), "compile_kernels": ordinary, **options})
     return CudaBackend(chosen, Live(chosen))
+
+
+def check(backend: CudaBackend, name: str) -> None:
+    """A case of the op table against the reference."""
+    case = vulkan_cases.build(name)
+    found = asyncio.run(run_case(backend, case))
+    for output, expected in case.expected().items():
+        width = expected.shape[-1] if output == MASSES else None
+        assert_close(found[output][..., :width], expected, case)
+
+
+@contextmanager
+def scheduled(order: int, seed: int = 0) -> Iterator[None]:
+    library = ctypes.CDLL(str(build.driver()))
+    library.simt_schedule(ctypes.c_uint(order), ctypes.c_ulonglong(seed))
+    try:
+        yield
+    finally:
+        library.simt_schedule(ctypes.c_uint(FORWARD), ctypes.c_ulonglong(0))
+
+
+def mend() -> None:
+    """An error of a kernel sticks to the process, as a card's does; here it can be taken away."""
+    ctypes.CDLL(str(build.driver())).simt_break(0)
+
+
+def counted(kernel: str) -> list[dict[str, int]]:
+    """What traced launches of a kernel did so far: global accesses of less than 8 bytes a lane, those of more, shared ones."""
+    found = (ctypes.c_uint64 * 15)()
+    ctypes.CDLL(str(build.driver())).simt_counted(kernel.encode(), found)
+    names = ("instructions", "sectors", "ideal_sectors", "waves", "ideal_waves")
+    return [dict(zip(names, found[5 * i : 5 * i + 5], strict=True)) for i in range(3)]

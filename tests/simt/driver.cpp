@@ -25,7 +25,14 @@ enum Status {
 struct Extent { unsigned x, y, z; };
 using Launch = int (*)(void**, Extent, Extent, size_t);
 
-struct Function { Launch launch; int count; int sizes[64]; const char* (*message)(); };
+struct Function {
+  Launch launch;
+  int count, sizes[64];
+  const char* (*message)();
+  void (*schedule)(unsigned, unsigned long long);
+  void (*counts)(uint64_t*);  // of a traced library, else null
+  std::string name;
+};
 struct Module { void* library; std::map<std::string, std::unique_ptr<Function>> functions; };
 using Work = std::function<int()>;
 struct Graph { std::vector<Work> nodes; };
@@ -38,6 +45,10 @@ std::string told = "no error";
 size_t memory = 4ull << 30, used = 0;
 int version = 13000, context, retained = 0;
 std::map<std::string, uint64_t> calls;
+unsigned order = 0;
+unsigned long long seed = 0;
+const int COUNTS = 15;
+std::map<std::string, std::vector<uint64_t>> counted;  // by kernel, what traced launches did
 std::map<uint64_t, Mapping> mappings;
 Stream first_stream;
 
@@ -59,6 +70,12 @@ extern "C" {
 // For tests: what there seems to be, and what was called.
 void simt_driver(int driver_version, size_t total) { version = driver_version, memory = total; }
 uint64_t simt_calls(const char* name) { return calls[name]; }
+void simt_schedule(unsigned new_order, unsigned long long new_seed) { order = new_order, seed = new_seed; }
+void simt_counted(const char* kernel, uint64_t* found) {
+  auto& all = counted[kernel];
+  all.resize(COUNTS);
+  for (int i = 0; i < COUNTS; i++) found[i] = all[i];
+}
 void simt_break(int status) { broken = status, told = "told to break"; }
 
 int cuInit(unsigned) { ENTER; return SUCCESS; }
@@ -182,6 +199,9 @@ int cuModuleGetFunction(void** found, void* module, const char* name) {
     function->launch = launch;
     function->count = sizes(function->sizes, 64);
     function->message = (const char* (*)())dlsym(owner->library, "simt_message");
+    function->schedule = (void (*)(unsigned, unsigned long long))dlsym(owner->library, "simt_order");
+    function->counts = (void (*)(uint64_t*))dlsym(owner->library, "simt_counts");
+    function->name = name;
   }
   *found = function.get();
   return SUCCESS;
@@ -197,7 +217,16 @@ int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned 
   return enqueue(stream, [=]() mutable {
     std::vector<void*> places;
     for (auto& value : values) places.push_back(value.data());
-    if (!function->launch(places.data(), {gx, gy, gz}, {bx, by, bz}, shared)) return (int)SUCCESS;
+    function->schedule(order, seed);
+    int failed = function->launch(places.data(), {gx, gy, gz}, {bx, by, bz}, shared);
+    if (function->counts) {
+      uint64_t found[COUNTS];
+      function->counts(found);
+      auto& all = counted[function->name];
+      all.resize(COUNTS);
+      for (int i = 0; i < COUNTS; i++) all[i] += found[i];
+    }
+    if (!failed) return (int)SUCCESS;
     told = function->message();
     return (int)(told.find("illegal address") == std::string::npos ? LAUNCH_FAILED : ILLEGAL_ADDRESS);
   });

@@ -46,11 +46,18 @@ struct Brought {
 #if INTEGERS
 __device__ __forceinline__ void quantise(const float* x, u32 there, signed char* high, signed char* low, float* scale, int* sum) {
   float values[PIECE], largest = 0.0f;
+  if (there == PIECE && (size_t)x % 16 == 0) {
 #pragma unroll
-  for (u32 i = 0; i < PIECE; i++) {
-    values[i] = i < there ? x[i] : 0.0f;
-    largest = fmaxf(largest, fabsf(values[i]));
+    for (u32 i = 0; i < PIECE; i += 4) {
+      float4 four = __ldg((const float4*)(x + i));
+      values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
+    }
+  } else {
+#pragma unroll
+    for (u32 i = 0; i < PIECE; i++) values[i] = i < there ? x[i] : 0.0f;
   }
+#pragma unroll
+  for (u32 i = 0; i < PIECE; i++) largest = fmaxf(largest, fabsf(values[i]));
   float step = largest / 32639.0f, back = largest > 0.0f ? 32639.0f / largest : 0.0f;
   if (!(back < infinity())) back = 0.0f, step = 0.0f;  // so small that they are nothing
   int total = 0;

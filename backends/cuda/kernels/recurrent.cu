@@ -49,7 +49,6 @@ extern "C" __global__ void __launch_bounds__(COLUMNS* PARTS) gated_delta(Spans s
     bool replayed = n < at.replayed;
     size_t row = replayed ? (size_t)at.home * d.length + (at.start - at.replayed + n) % d.length : at.first + n - at.replayed;
     const float *qkv = (replayed ? d.qkv_tail : d.qkv) + row * all, *a = replayed ? d.a_tail : d.a, *b = replayed ? d.b_tail : d.b;
-    __syncthreads();
     for (u32 i = threadIdx.x; i < d.key_dim; i += COLUMNS * PARTS)
       q[i] = qkv[key_head * d.key_dim + i], k[i] = qkv[keys + key_head * d.key_dim + i];
     __syncthreads();

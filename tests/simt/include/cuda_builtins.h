@@ -60,8 +60,15 @@ inline void sincospif(float x, float* sine, float* cosine) {
 }
 template <class T> inline T min(T x, T y) { return y < x ? y : x; }
 template <class T> inline T max(T x, T y) { return x < y ? y : x; }
+#ifdef SIMT_TRACE
+// One access, where the compiler would make a vector's words into several.
+template <class T> SIMT_UNTRACED __attribute__((noinline)) T __ldg(const T* place) {
+  simt::touch(place, sizeof(T), false, __builtin_return_address(0));
+  return *place;
+}
+#else
 template <class T> inline T __ldg(const T* place) { return *place; }
-template <class T> inline T __ldcs(const T* place) { return *place; }
+#endif
 
 inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE()) { simt::warp_sync(mask, 1, line); }
 template <class T> inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, int line = __builtin_LINE()) {

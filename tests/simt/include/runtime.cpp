@@ -187,7 +187,11 @@ static Block* the_block() {
     made = new Block();
     made->stacks = (char*)mmap(nullptr, (size_t)MOST_THREADS * STACK, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    made->arena = (char*)aligned_alloc(256, ARENA);
+    // Between pages that can't be touched.
+    const size_t page = 4096;
+    char* room = (char*)mmap(nullptr, ARENA + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    made->arena = room + page;
+    mprotect(made->arena, ARENA, PROT_READ | PROT_WRITE);
     memset(made->arena, 0xff, ARENA);
   }
   return made;

@@ -74,6 +74,8 @@ extern size_t shared_limit;
 // Of a traced build: the block has ended, and what it did is counted.
 #ifdef SIMT_TRACE
 void block_ended();
+// An access from a place of the code.
+void touch(const void* place, int size, bool write, void* from);
 #else
 inline void block_ended() {}
 #endif

@@ -78,7 +78,7 @@ static void touch_shared(char* place, int size, bool write) {
     s.writer = mine;
   }
 }
-static void touch(void* place, int size, bool write, void* from) {
+void touch(const void* place, int size, bool write, void* from) {
   Block* b = now.block;
   char* at = (char*)place;
   if (!now.fiber || message[0]) return;
