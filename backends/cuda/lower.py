@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pie_edge.backends.cuda import lower_attention, lower_experts, lower_linear, lower_recurrent
-from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
+from pie_edge.backends.cuda.launch import Field, Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lowering import ACTIVATIONS, BLOCK, Lowering
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.rope import frequencies
@@ -43,7 +43,14 @@ def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
 def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, residual, weight = op.inputs
     width = c.width(x)
-    given = (*c.at(x, residual), c.vector(weight), *c.at(*op.outputs), width, op.number("eps"), op.number("offset"))
+    given: tuple[Field, ...] = (
+        *c.at(x, residual),
+        c.vector(weight),
+        *c.at(*op.outputs),
+        width,
+        op.number("eps"),
+        op.number("offset"),
+    )
     grid = (c.rows_of(x), 1, 1)
     return [Launch(Kernel(_NORM, "add_rms_norm"), arguments(*given, c.counter(x)), grid, _threads(width))]
 
@@ -51,7 +58,14 @@ def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
 def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
     extra = c.vector(bias[0]) if bias else None
-    given = (c.place[x], c.vector(weight), extra, c.place[op.outputs[0]], c.width(x), op.number("eps"))
+    given: tuple[Field, ...] = (
+        c.place[x],
+        c.vector(weight),
+        extra,
+        c.place[op.outputs[0]],
+        c.width(x),
+        op.number("eps"),
+    )
     grid = (c.rows_of(x), 1, 1)
     return [Launch(Kernel(_NORM, "layer_norm"), arguments(*given, c.counter(x)), grid, _threads(c.width(x)))]
 
@@ -77,7 +91,7 @@ def _rope_append(c: Lowering, op: Op) -> list[Launch]:
     y, *cache = op.outputs
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
     width = c.width(q) // heads
-    given = (
+    given: tuple[Field | bytes, ...] = (
         _rope_shape(c, op, heads, width, factors),
         _cache(c, cache, kv_heads, op.integer("page_size")),
         *c.at(q, k, v, positions, slots, y),
@@ -121,7 +135,7 @@ def _elementwise(*attributes: str) -> Callable[[Lowering, Op], list[Launch]]:
 
 def _mul(c: Lowering, op: Op) -> list[Launch]:
     x, y = op.inputs
-    given = (*c.at(x, y, op.outputs[0]), c.width(x), c.width(y) if c.width(x) > 1 else 1)
+    given: tuple[Field, ...] = (*c.at(x, y, op.outputs[0]), c.width(x), c.width(y) if c.width(x) > 1 else 1)
     return c.by_row(_ELEMENTWISE, "mul", x, c.width(x), *given)
 
 
@@ -154,7 +168,7 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     assert c.scratch is not None
     launches = []
     for slots, back in ((sources, 0), (targets, 1)):
-        given = (*c.at(slots, op.outputs[0]), c.scratch, outer, page, inner, back, c.place[counts])
+        given: tuple[Field, ...] = (*c.at(slots, op.outputs[0]), c.scratch, outer, page, inner, back, c.place[counts])
         grid = (-(-outer * inner // BLOCK), Count("passes"), 1)
         launches.append(Launch(Kernel(_ELEMENTWISE, "copy_slots"), arguments(*given), grid, BLOCK))
     return launches

@@ -69,7 +69,7 @@ def linear(c: Lowering, op: Op) -> list[Launch]:
 def linear_group(c: Lowering, op: Op) -> list[Launch]:
     x, *names = op.inputs
     count = len(op.outputs)
-    biases = names[count:] or [None] * count
+    biases: Sequence[str | None] = names[count:] or [None] * count
     of = [uses(c, n, y, b)[0] for n, y, b in zip(names[:count], op.outputs, biases, strict=True)]
     return [_launch(c, x, of)]
 

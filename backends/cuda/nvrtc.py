@@ -68,7 +68,7 @@ def compiled(file: str, text: str, options: tuple[str, ...]) -> tuple[bytes, str
 def _fetched(size: Any, get: Any, program: Any) -> bytes:
     status, count = size(program)
     _check(status, "tell a size")
-    room = b" " * count
+    room: bytes = b" " * count
     (status,) = get(program, room)
     _check(status, "give its result")
     return room

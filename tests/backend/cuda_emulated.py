@@ -61,9 +61,27 @@ def scheduled(order: int, seed: int = 0) -> Iterator[None]:
         library.simt_schedule(ctypes.c_uint(FORWARD), ctypes.c_ulonglong(0))
 
 
-def mend() -> None:
-    """An error of a kernel sticks to the process, as a card's does; here it can be taken away."""
-    ctypes.CDLL(str(build.driver())).simt_break(0)
+def mend(status: int = 0) -> None:
+    """An error of a kernel sticks to the process, as a card's does; here it can be taken away, or another put in its place."""
+    ctypes.CDLL(str(build.driver())).simt_break(status)
+
+
+def calls(*names: str) -> list[int]:
+    """How often each of the driver's functions was called so far."""
+    driver = ctypes.CDLL(str(build.driver()))
+    driver.simt_calls.restype = ctypes.c_uint64
+    return [driver.simt_calls(name.encode()) for name in names]
+
+
+@contextmanager
+def driver_version(version: int) -> Iterator[None]:
+    """The stand-in says that it serves this CUDA version, times a thousand."""
+    driver, memory = ctypes.CDLL(str(build.driver())), ctypes.c_size_t(4 << 30)
+    driver.simt_driver(ctypes.c_int(version), memory)
+    try:
+        yield
+    finally:
+        driver.simt_driver(ctypes.c_int(13_000), memory)
 
 
 def counted(kernel: str) -> list[dict[str, int]]:
