@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.cuda.memory import Region
-from pie_edge.backends.cuda.tuning import ROWS, WARPS
+from pie_edge.backends.cuda.tuning import ROWS, TILE, WARPS
 from pie_edge.backends.shared.grid import Count, Extent
-from pie_edge.backends.shared.weights import Matrix, Packing, Part
+from pie_edge.backends.shared.weights import BLOCK, Matrix, Packing, Part
 from pie_edge.program.ops import Op
 
 FORMATS = ("affine4", "affine5", "affine6", "affine8", "lookup4", "f16", "bf16", "f32")
@@ -82,6 +82,10 @@ def gated_linear(c: Lowering, op: Op) -> list[Launch]:
 
 def _launch(c: Lowering, x: str, of: Sequence[Use], act: int = 0) -> Launch:
     packing, tokens = of[0].matrix.packing, c.tokens_of(x)
+    if tokens == TILE:
+        if _is_tiled(packing):
+            return _tile_launch(c, x, of, act)
+        tokens = max(n for n in c.tuning.tokens_at_once if n < TILE)
     computed = of[:1] if act else of
     items = packing.blocks * packing.vectors
     splits = c.tuning.splits(sum(use.row_groups for use in computed), items)
@@ -97,6 +101,26 @@ def _launch(c: Lowering, x: str, of: Sequence[Use], act: int = 0) -> Launch:
     given = arguments(packing_fields(packing), *(use.fields() for use in padded), told)
     kernel = Kernel("linear.cu", "linear", (*macros(packing), f"TOKENS={tokens}"))
     return Launch(kernel, given, (end, by_tokens(c.rows_of(x), tokens), 1), 32 * WARPS)
+
+
+def _is_tiled(packing: Packing) -> bool:
+    """What halves hold exactly: codes, whose scales change every 32 columns at most, and halves themselves."""
+    return packing.format == "f16" or (packing.quantised and packing.group % BLOCK == 0)
+
+
+def _tile_launch(c: Lowering, x: str, of: Sequence[Use], act: int) -> Launch:
+    packing, computed = of[0].matrix.packing, of[:1] if act else of
+    together = WARPS * (1 if act else 2)
+    ends, end = [], 0
+    for use in computed:
+        end += -(-use.row_groups // together)
+        ends.append(end)
+    ends += [end] * (MOST_MATRICES - len(ends))
+    told = packed(c.place[x], c.counter(x), c.capacity(x), act, *ends)
+    padded = [*of, *[of[0]] * (MOST_MATRICES - len(of))]
+    given = arguments(packing_fields(packing), *(use.fields() for use in padded), told)
+    kernel = Kernel("linear_tile.cu", "linear_tile", macros(packing))
+    return Launch(kernel, given, (end, by_tokens(c.rows_of(x), TILE), 1), 32 * WARPS)
 
 
 def by_tokens(rows: Extent, tokens: int) -> Extent:

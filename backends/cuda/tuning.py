@@ -8,6 +8,8 @@ from pie_edge.backends.cuda.device import Facts
 
 WARPS = 8
 """Of a block of ``linear``."""
+TILE = 64
+"""Rows of x that a block of ``linear_tile`` takes."""
 ROWS = 8
 """Of a row group: part of the weights' layout and of the kernels (``weights.cuh``)."""
 
@@ -18,8 +20,8 @@ class Tuning:
 
     processors: int
     interleaved: int = ROWS
-    tokens_at_once: tuple[int, ...] = (1, 2, 4, 8)
-    """Rows of x that a block of ``linear`` takes; the last serves every larger step."""
+    tokens_at_once: tuple[int, ...] = (1, 2, 4, 8, TILE)
+    """Rows of x that a block of ``linear`` takes, and last of ``linear_tile``, which serves every larger step."""
     split: int = 256
     """Keys of a split of a decode."""
     odd_bits: bool = True

@@ -1,9 +1,11 @@
-"""The CUDA backend on the emulator: its own host code over a driver's library that runs the same kernels on the CPU."""
+"""The CUDA backend on the emulator: its own host code over a driver's library that runs the same kernels on the CPU. With
+``PIE_EDGE_TEST_CUDA=card`` in the environment it is the system's driver and NVRTC, for tests that say nothing of the emulator."""
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -37,8 +39,12 @@ def compiler(sources: Sources, flags: Sequence[str] = ()) -> Callable[[str, str,
 ordinary = compiler(nvrtc.sources())
 
 
+ON_CARD = os.environ.get("PIE_EDGE_TEST_CUDA") == "card"
+
+
 def opened(**options: Any) -> CudaBackend:
-    chosen = Options(**{"library": str(build.driver()), "compile_kernels": ordinary, **options})
+    emulated = {} if ON_CARD else {"library": str(build.driver()), "compile_kernels": ordinary}
+    chosen = Options(**{**emulated, **options})
     return CudaBackend(chosen, Live(chosen))
 
 

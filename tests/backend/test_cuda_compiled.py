@@ -29,7 +29,7 @@ _NODES = {
         "ALIGNED=1",
     ),
 }
-CEILINGS = {"linear": 184, "expert_linear": 128, "attention_decode": 104, "attention_prefill": 104}
+CEILINGS = {"linear": 184, "expert_linear": 128, "linear_tile": 128, "attention_decode": 104, "attention_prefill": 104}
 """Registers of a thread of the hot kernels, at most; what the others take is no matter."""
 
 Module = tuple[str, tuple[str, ...]]
@@ -42,6 +42,8 @@ def modules() -> Iterator[Module]:
             yield file, _NODES[file]
         elif file in ("attention.cu", "attention_mass.cu"):
             yield from ((file, (f"HALVES={halves}",)) for halves in (0, 1))
+        elif file == "linear_tile.cu":
+            yield from ((file, (f"FORMAT={form}", f"SCALES={_SCALES[form]}")) for form in "012345")
         elif file in ("embed.cu", "short_conv.cu", "linear.cu", "experts.cu"):
             for form, scales in list(_SCALES.items())[5 * (file == "short_conv.cu") :]:
                 macros = (f"FORMAT={form}", f"SCALES={scales}")
@@ -76,6 +78,7 @@ def test_a_kernel_compiles_without_spills(file: str, macros: tuple[str, ...]) ->
 
 HOT: tuple[Module, ...] = (
     *(("linear.cu", ("FORMAT=0", "SCALES=1", f"TOKENS={tokens}")) for tokens in (1, 8)),
+    ("linear_tile.cu", ("FORMAT=0", "SCALES=1")),
     ("linear.cu", ("FORMAT=6", "SCALES=0", "TOKENS=1")),
     ("experts.cu", ("FORMAT=4", "SCALES=4", "TOKENS=4")),
     ("attention.cu", ("HALVES=1",)),

@@ -43,56 +43,54 @@ struct Brought {
   }
 };
 
+// Four values of a row from `column` on, with zeros past its end.
+__device__ __forceinline__ float4 four_of(const float* x, u32 column, u32 columns) {
+  if (x == nullptr || column >= columns) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (columns % 4 == 0) return __ldg((const float4*)(x + column));
+  float values[4];
+#pragma unroll
+  for (u32 i = 0; i < 4; i++) values[i] = column + i < columns ? x[column + i] : 0.0f;
+  return make_float4(values[0], values[1], values[2], values[3]);
+}
+
 #if INTEGERS
-__device__ __forceinline__ void quantise(const float* x, u32 there, signed char* high, signed char* low, float* scale, int* sum) {
-  float values[PIECE], largest = 0.0f;
-  if (there == PIECE && (size_t)x % 16 == 0) {
-#pragma unroll
-    for (u32 i = 0; i < PIECE; i += 4) {
-      float4 four = __ldg((const float4*)(x + i));
-      values[i] = four.x, values[i + 1] = four.y, values[i + 2] = four.z, values[i + 3] = four.w;
-    }
-  } else {
-#pragma unroll
-    for (u32 i = 0; i < PIECE; i++) values[i] = i < there ? x[i] : 0.0f;
-  }
-#pragma unroll
-  for (u32 i = 0; i < PIECE; i++) largest = fmaxf(largest, fabsf(values[i]));
+__device__ __forceinline__ u32 bytes_of(const int values[4]) {
+  return (u32)(values[0] & 255) | (u32)(values[1] & 255) << 8 | (u32)(values[2] & 255) << 16 | (u32)(values[3] & 255) << 24;
+}
+
+// Four values a thread, 16 with one scale: four threads.
+__device__ __forceinline__ void quantise(Brought to, u32 at, float4 x, bool there) {
+  float largest = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
+  largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
   float step = largest / 32639.0f, back = largest > 0.0f ? 32639.0f / largest : 0.0f;
   if (!(back < infinity())) back = 0.0f, step = 0.0f;  // so small that they are nothing
-  int total = 0;
-  u32 highs[4] = {0, 0, 0, 0}, lows[4] = {0, 0, 0, 0};
+  const int whole[4] = {__float2int_rn(x.x * back), __float2int_rn(x.y * back), __float2int_rn(x.z * back), __float2int_rn(x.w * back)};
+  int upper[4], lower[4], sum = 0;
 #pragma unroll
-  for (u32 i = 0; i < PIECE; i++) {
-    int whole = __float2int_rn(values[i] * back);
-    int upper = (whole + 128) >> 8, lower = whole - upper * 256;
-    total += whole;
-    highs[i / 4] |= (u32)(upper & 255) << 8 * (i % 4), lows[i / 4] |= (u32)(lower & 255) << 8 * (i % 4);
-  }
-  *(uint4*)high = make_uint4(highs[0], highs[1], highs[2], highs[3]);
-  *(uint4*)low = make_uint4(lows[0], lows[1], lows[2], lows[3]);
-  *scale = step, *sum = total;
+  for (int i = 0; i < 4; i++) upper[i] = (whole[i] + 128) >> 8, lower[i] = whole[i] - upper[i] * 256, sum += whole[i];
+  sum += __shfl_xor_sync(ALL_LANES, sum, 1);
+  sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+  if (!there) return;
+  *(u32*)(to.high + at) = bytes_of(upper), *(u32*)(to.low + at) = bytes_of(lower);
+  if (at % PIECE == 0) to.scales[at / PIECE] = step, to.sums[at / PIECE] = sum;
 }
 #endif
 
-// Rows of x into shared memory; `x[t]` is null for one that there isn't.
+// Rows of x into shared memory, four values a thread; `x[t]` is null for one that there isn't.
 __device__ __forceinline__ void bring(Brought to, const float* const x[TOKENS], Stretch s, u32 columns) {
-  u32 pieces = s.columns / PIECE;
 #pragma unroll
-  for (int t = 0; t < TOKENS; t++) {
+  for (int t = 0; t < TOKENS; t++)
+    for (u32 base = 0; base < s.columns; base += 4 * 32 * WARPS) {
+      u32 column = base + 4 * threadIdx.x;
+      bool there = column < s.columns;
+      float4 four = four_of(there ? x[t] : nullptr, s.first + column, columns);
 #if INTEGERS
-    for (u32 piece = threadIdx.x; piece < pieces; piece += 32 * WARPS) {
-      u32 at = t * STRETCH + piece * PIECE, column = s.first + piece * PIECE;
-      u32 there = x[t] == nullptr || column >= columns ? 0 : min(columns - column, (u32)PIECE);
-      quantise(x[t] + column, there, to.high + at, to.low + at, to.scales + at / PIECE, to.sums + at / PIECE);
-    }
+      quantise(to, t * STRETCH + column, four, there);
 #else
-    for (u32 i = threadIdx.x; i < pieces * PIECE; i += 32 * WARPS) {
-      u32 column = s.first + i;
-      to.values[t * STRETCH + i] = x[t] == nullptr || column >= columns ? 0.0f : x[t][column];
-    }
+      if (there) *(float4*)(to.values + t * STRETCH + column) = four;
 #endif
-  }
+    }
 }
 
 // Adds one row's share of an item to each token's sum.

@@ -13,6 +13,13 @@ __device__ __forceinline__ unsigned short float_to_half(float value) {
   return bits;
 }
 
+// x − y of two halves each.
+__device__ __forceinline__ unsigned subtract_halves(unsigned x, unsigned y) {
+  unsigned found;
+  asm("sub.f16x2 %0, %1, %2;" : "=r"(found) : "r"(x), "r"(y));
+  return found;
+}
+
 // d += a · b of 16 × 16 and 16 × 8 halves, summed in float32, by a whole warp. Turing's instruction takes eight columns of a.
 __device__ __forceinline__ void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2]) {
 #if __CUDA_ARCH__ >= 800

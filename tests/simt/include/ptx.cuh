@@ -9,22 +9,40 @@ inline unsigned short float_to_half(float value) {
   return bits;
 }
 
-// Lane 4g + t has rows g and g + 8 and columns 2t, 2t + 1 of each eight: see the PTX manual, "Matrix Fragments for mma.m16n8k16".
+inline unsigned subtract_halves(unsigned x, unsigned y) {
+  unsigned low = float_to_half(half_to_float((unsigned short)x) - half_to_float((unsigned short)y));
+  return low | (unsigned)float_to_half(half_to_float((unsigned short)(x >> 16)) - half_to_float((unsigned short)(y >> 16))) << 16;
+}
+
+// Lane 4g + t has rows g and g + 8 and columns 2t, 2t + 1 of each eight: see the PTX manual, "Matrix Fragments for
+// mma.m16n8k16". One lane multiplies for all, in float32.
 inline void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], int line = __builtin_LINE()) {
-  unsigned given[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-  int lane = simt::now.fiber->lane;
-  auto slots = simt::exchange(~0u, given, sizeof given, 7, line);
-  auto half_of = [&](int owner, int word, int k) {
-    unsigned pair = ((unsigned*)slots[owner])[word];
-    return half_to_float((unsigned short)(k & 1 ? pair >> 16 : pair));
-  };
-  for (int i = 0; i < 4; i++) {
-    int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    float sum = d[i];
-    for (int k = 0; k < 16; k++)
-      sum += half_of(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2, k) * half_of(column * 4 + k % 8 / 2, 4 + k / 8, k);
-    d[i] = sum;
+  float own[12];
+  for (int i = 0; i < 12; i++) {
+    unsigned pair = i < 8 ? a[i / 2] : b[i / 2 - 4];
+    own[i] = half_to_float((unsigned short)(i % 2 ? pair >> 16 : pair));
   }
+  int lane = simt::now.fiber->lane;
+  auto slots = simt::exchange(~0u, own, sizeof own, 7, line);
+  simt::Warp* warp = simt::now.fiber->warp;
+  if (lane == 0) {
+    float x[16][16], w[16][8];
+    for (int owner = 0; owner < 32; owner++) {
+      const float* given = (const float*)slots[owner];
+      int row = owner / 4, k = owner % 4 * 2;
+      for (int i = 0; i < 8; i++) x[row + i / 2 % 2 * 8][k + i / 4 * 8 + i % 2] = given[i];
+      for (int i = 0; i < 4; i++) w[k + i / 2 * 8 + i % 2][row] = given[8 + i];
+    }
+    for (int row = 0; row < 16; row++) {
+      float sums[8] = {};
+      for (int k = 0; k < 16; k++)
+        for (int n = 0; n < 8; n++) sums[n] += x[row][k] * w[k][n];
+      memcpy(&warp->products[row * 8], sums, sizeof sums);
+    }
+  }
+  simt::warp_sync(~0u, 8, line);
+  for (int i = 0; i < 4; i++) d[i] += warp->products[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];
+  simt::warp_sync(~0u, 9, line);
 }
 
 // A copy is made when it is waited for and not before: who forgets to wait reads what was there.

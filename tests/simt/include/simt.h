@@ -48,6 +48,7 @@ struct Warp {
   uint64_t epoch;  // collectives that all of it passed
   Fiber* lanes[32];
   uint64_t slots[2][32][8];
+  float products[128];  // of the latest mma
 };
 struct Block {
   Fiber fibers[MOST_THREADS];
