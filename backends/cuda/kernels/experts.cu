@@ -10,7 +10,7 @@ struct Experts {
 };
 
 // TOKENS places of one expert by a block: each a row of the step and which of its experts.
-extern "C" __global__ void __launch_bounds__(256) expert_linear(Packing p, Matrix m, Experts e) {
+extern "C" __global__ void __launch_bounds__(256, 2) expert_linear(Packing p, Matrix m, Experts e) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
   u32 places[TOKENS], expert, there = (e.rows == nullptr ? e.most : *e.rows) * e.chosen, found = 0;

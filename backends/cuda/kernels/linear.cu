@@ -12,7 +12,7 @@ struct Linear {
   u32 ends[3]; // of the matrices' blocks
 };
 
-extern "C" __global__ void __launch_bounds__(256, TOKENS == 1 ? 3 : TOKENS == 8 ? 1 : 2)
+extern "C" __global__ void __launch_bounds__(256, TOKENS == 8 ? 1 : 2)
     linear(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
