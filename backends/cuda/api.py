@@ -34,7 +34,6 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuMemFree_v2": (c_uint64,),
     "cuMemHostAlloc": (_HANDLE, c_size_t, c_uint),
     "cuMemFreeHost": (c_void_p,),
-    "cuMemcpyHtoD_v2": (c_uint64, c_void_p, c_size_t),
     "cuMemcpyHtoDAsync_v2": (c_uint64, c_void_p, c_size_t, c_void_p),
     "cuMemcpyDtoHAsync_v2": (c_void_p, c_uint64, c_size_t, c_void_p),
     "cuMemsetD8Async": (c_uint64, c_uint8, c_size_t, c_void_p),

@@ -54,7 +54,7 @@ class Compiler:
         )
         wiring = Wiring(inputs, inbox, produced, outbox, _capacities(program), plan.shape_of, plan.launches)
         recorded = Recorded(self._session, wiring, program.name)
-        recorded.prepare(_likely(program))
+        recorded.prepare(_likely(program, self._tuning.tokens_at_once))
         return recorded
 
     def reserve(self, program: Program) -> None:
@@ -132,11 +132,17 @@ def _alike(weights: Sequence[Weight]) -> bool:
     return len(layouts) == 1 and all(len(matrix.parts) == 1 for matrix in matrices)
 
 
-def _likely(program: Program) -> list[Counts]:
-    """Counts that a Program is made ready for."""
+def _likely(program: Program, tokens_at_once: Sequence[int]) -> list[Counts]:
+    """Counts that a Program is made ready for. A model's has a decode of each number of rows that kernels differ for, so that no
+    step compiles one."""
     if "token_src" not in program.values:
         return [{"passes": 1}]
-    return [{"entries": 1, **counts} for counts in likely_counts(program)]
+    likely = [dict(counts) for counts in likely_counts(program)]
+    if any(op.kind == "attention" for op in program.ops):
+        most, sampled = program.values["token_src"].shape[0], program.values["sample_rows"].shape[0]
+        rows = [count for count in tokens_at_once if count <= min(most, sampled)]
+        likely += [{"rows": n, "sampled": n, "sequences": n, "longest": 0} for n in rows]
+    return [{**counts, "entries": 1} for counts in likely]
 
 
 def _capacities(program: Program) -> Mapping[str, int]:

@@ -97,9 +97,9 @@ class Session:
             return self.memory.used
 
     def fill(self, region: Region, data: memoryview) -> None:
-        """Bytes into memory that nothing has used before: at once, beside what runs."""
-        source = (ctypes.c_char * len(data)).from_buffer_copy(data) if data.readonly else _view(data)
-        self.gpu.call("load a weight", "cuMemcpyHtoD_v2", _address(region), source, len(data))
+        """Bytes into memory that nothing has used before, ordered with runs as well: a copy beside the stream may still be on its
+        way when it returns."""
+        self.upload(region, data)
 
     def clear(self, region: Region) -> None:
         """Zeros, ordered with runs."""
@@ -202,7 +202,3 @@ class Download:
 
 def _address(region: Region) -> int:
     return region.buffer.address + region.offset
-
-
-def _view(data: memoryview) -> ctypes.Array[ctypes.c_char]:
-    return (ctypes.c_char * len(data)).from_buffer(data)
