@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pie_edge.backend import in_thread
 from pie_edge.backends.cuda import nvrtc
@@ -16,9 +17,11 @@ from pie_edge.backends.cuda.lower import KINDS
 from pie_edge.backends.cuda.memory import Buffer, Region
 from pie_edge.backends.cuda.session import Compile, Download, Session
 from pie_edge.backends.cuda.tuning import Tuning, default_tuning
+from pie_edge.backends.shared import examination
 from pie_edge.backends.shared.device_backend import DeviceBackend
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.open_device import OpenDevice
+from pie_edge.backends.shared.remembered import Record, Subject
 from pie_edge.errors import DeviceLost, UsageError
 from pie_edge.program.ops import Role
 
@@ -39,6 +42,10 @@ class Options:
     tuning: Tuning | None = None
     max_binding: int = 0
     """The most of a weight that lies together, 0 for any amount."""
+    self_test: bool = False
+    """Run every kernel once, unless they passed here before."""
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None
+    """Told of what is done at a first opening alone, and takes seconds."""
     library: str = ""
     """The driver's; "" for the system's."""
     compile_kernels: Compile | None = None
@@ -56,9 +63,27 @@ class Live(OpenDevice):
         memory = min(options.memory or facts.memory, facts.memory)
         compile_kernels = options.compile_kernels or nvrtc.Compiler(facts.architecture, options.cache_dir)
         self.session: Session = Session(gpu, memory, compile_kernels)
-        self.tuning: Tuning = options.tuning or default_tuning(facts)
+        self.tuning: Any = options.tuning or default_tuning(facts)
         self.loader: Loader[Buffer] = Loader(self.session, self.tuning.interleaved, self.max_binding)
         self.compiler: Compiler = Compiler(self.session, self.loader, self.tuning)
+        if options.self_test:
+            self._test_once(options)
+
+    def _test_once(self, options: Options) -> None:
+        """Raises BackendUnavailable naming the first kernel that computes wrong, closed."""
+        facts = self.facts
+        served = f"for CUDA {facts.driver / 1000:.1f}, NVRTC {'.'.join(map(str, nvrtc.version()))}"
+        subject = Subject("cuda", f"{facts.name} sm_{facts.architecture}", served, nvrtc.digest())
+        passed = Record(subject, options.cache_dir, "passed", f"{self.tuning} {options.exact}")
+        if (passed.read() or {}).get("passed") is True:
+            return
+        try:
+            options.progress(0, 0, f"compiling and testing CUDA's kernels on {facts.name} (once)")
+            examination.check("CUDA", facts.name, served, not options.exact, self._examine)
+        except BaseException:
+            self.close()
+            raise
+        passed.write({"passed": True})
 
     def zeroed(self, nbytes: int, role: Role) -> Region:
         region = self.session.device_buffer(nbytes, f"a {role}").region(0, -(-nbytes // 16) * 16)
@@ -90,11 +115,11 @@ async def open_cuda(
     cache_dir: Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> CudaBackend:
-    """Open a device by its name. ``threads`` is the driver's own affair; compiled kernels are kept in ``cache_dir``. Raises
-    BackendUnavailable."""
+    """Open a device by its name. ``threads`` is the driver's own affair; compiled kernels and the self-test's
+    result are kept in ``cache_dir``. ``progress`` is told of what a first opening does. Raises BackendUnavailable."""
     if memory < 0:
         raise UsageError(f"the CUDA backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir)
+    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, progress=progress)
     return CudaBackend(options, await in_thread(Live, options))
 
 

@@ -119,6 +119,8 @@ class Recorded:
 
     def prepare(self, likely: Sequence[Counts]) -> None:
         """Capture these steps, and make a slot: compiles whatever has not been compiled yet."""
+        shapes = dict.fromkeys(map(self._wiring.shape_of, likely))
+        self._session.prepare(launch.kernel for shape in shapes for launch in self._wiring.launches(shape))
         for counts in likely:
             self._graph(counts)
         if not self._slots:

@@ -27,6 +27,12 @@ def headers() -> Mapping[str, str]:
     return {name: text for name, text in sources().items() if name.endswith(".cuh")}
 
 
+@cache
+def digest() -> str:
+    """Of all kernels and how they are compiled."""
+    return hashlib.sha256(repr((OPTIONS, sorted(sources().items()))).encode()).hexdigest()
+
+
 class Compiler:
     """Compiles for one architecture. Cubins are kept in ``cache_dir``, if there is one."""
 
@@ -40,7 +46,7 @@ class Compiler:
         options = (*OPTIONS, f"--gpu-architecture=sm_{self._architecture}", *(f"-D{define}" for define in defines))
         if self._cache_dir is None:
             return compiled(file, text, options)[0]
-        digest = hashlib.sha256(repr((_version(), text, sorted(headers().items()), options)).encode()).hexdigest()
+        digest = hashlib.sha256(repr((version(), text, sorted(headers().items()), options)).encode()).hexdigest()
         kept = self._cache_dir / f"{file.removesuffix('.cu')}-{digest[:32]}.cubin"
         with suppress(OSError):
             return kept.read_bytes()
@@ -93,7 +99,7 @@ def _nvrtc() -> Any:
 
 
 @cache
-def _version() -> tuple[int, int]:
+def version() -> tuple[int, int]:
     """Of the package that has NVRTC, without loading it."""
     from importlib.metadata import PackageNotFoundError, version
 

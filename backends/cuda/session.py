@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
 
 from pie_edge.backends.cuda.device import Gpu
@@ -17,8 +19,10 @@ from pie_edge.errors import OutOfMemory
 STAGING = 8 << 20
 """Bytes of the pinned ring that writes go through."""
 
+Module = tuple[str, str, tuple[str, ...]]
+"""A file's name, text in its place or "", and macros."""
 Compile = Callable[[str, str, tuple[str, ...]], bytes]
-"""A file's name, text in its place or "", and macros; gives what the driver loads."""
+"""Of a module, gives what the driver loads."""
 
 
 class Session:
@@ -28,7 +32,7 @@ class Session:
         self.timeline = Timeline(gpu)
         self.lock = self.timeline.lock
         self._compile = compile_kernels
-        self._modules: dict[tuple[str, str, tuple[str, ...]], c_void_p] = {}
+        self._modules: dict[Module, c_void_p] = {}
         self._functions: dict[Kernel, c_void_p] = {}
         self._retired: deque[tuple[int, Callable[[], None]]] = deque()
         """What to do once the timeline reaches a number."""
@@ -130,15 +134,25 @@ class Session:
         self._ring.view[at : at + len(data)] = data
         return c_void_p(self._ring.address + at)
 
+    def prepare(self, kernels: Iterable[Kernel]) -> None:
+        """Compile and load what isn't there yet, as many at a time as there are processors."""
+        wanted = {_module(kernel): None for kernel in kernels if _module(kernel) not in self._modules}
+        if len(wanted) > 1:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                images = list(pool.map(lambda key: self._compile(*key), wanted))
+        else:
+            images = [self._compile(*key) for key in wanted]
+        for key, image in zip(wanted, images, strict=True):
+            self._modules[key] = self.gpu.made(f"load {key[0]}", "cuModuleLoadData", ctypes.c_char_p(image))
+
     def function(self, kernel: Kernel) -> c_void_p:
         """Compiled and loaded when it is first asked for. Raises BackendError with what the compiler said."""
         if kernel not in self._functions:
-            key = kernel.file, kernel.text, kernel.defines
-            if key not in self._modules:
-                image = self._compile(*key)
-                self._modules[key] = self.gpu.made(f"load {kernel.file}", "cuModuleLoadData", ctypes.c_char_p(image))
-            found = self.gpu.made(f"find {kernel}", "cuModuleGetFunction", self._modules[key], kernel.name.encode())
-            self._functions[kernel] = found
+            self.prepare([kernel])
+            module = self._modules[_module(kernel)]
+            self._functions[kernel] = self.gpu.made(
+                f"find {kernel}", "cuModuleGetFunction", module, kernel.name.encode()
+            )
         return self._functions[kernel]
 
     def enqueue(self, launch: Launch, grid: tuple[int, int, int], stream: c_void_p) -> None:
@@ -202,3 +216,7 @@ class Download:
 
 def _address(region: Region) -> int:
     return region.buffer.address + region.offset
+
+
+def _module(kernel: Kernel) -> Module:
+    return kernel.file, kernel.text, kernel.defines

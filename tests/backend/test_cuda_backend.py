@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,27 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         cuda_emulated.opened(device="abacus")
     with pytest.raises(BackendUnavailable, match="finds no NVIDIA driver"):
         cuda_emulated.opened(library="/nowhere/libcuda.so.1")
+
+
+def test_kernels_are_tested_at_a_first_opening_and_that_they_passed_is_kept(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    def opened() -> CudaBackend:
+        say = lambda done, total, what: told.append(what)  # noqa: E731
+        return cuda_emulated.opened(self_test=True, cache_dir=tmp_path, progress=say)
+
+    for _ in range(2):
+        asyncio.run(opened().close())
+    assert told == ["compiling and testing CUDA's kernels on SIMT CPU emulation (once)"]
+
+
+def test_a_kernel_that_computes_wrong_is_refused_by_name() -> None:
+    text = nvrtc.sources()["norm.cu"].replace("* root * (weight[i] + offset)", "* (weight[i] + offset)")
+    compiler = cuda_emulated.compiler({**nvrtc.sources(), "norm.cu": text})
+    with pytest.raises(
+        BackendUnavailable, match="SIMT CPU emulation with driver for CUDA 13.0.* computes CUDA kernel 'rms_norm'"
+    ):
+        cuda_emulated.opened(self_test=True, compile_kernels=compiler)
 
 
 def test_an_old_driver_is_refused_with_both_versions() -> None:
