@@ -10,8 +10,8 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
 
 _FILE, _THREADS = "attention.cu", 128
-_QUERIES = 8
-"""Of a block, as ``kernels/attention.cu`` has them."""
+_QUERIES, _TILE, _WARPS = 8, 16, 4
+"""Of a block of ``kernels/attention.cu``, and of a warp of ``attention_tile.cu``, whose blocks have four."""
 _FIELDS = ("counts", "positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
 _MASKS = ("mask_starts", "mask")
 _OBSERVED = ("mass_rows", "mass_starts", "mass_layers")
@@ -37,7 +37,12 @@ def attention(c: Lowering, op: Op) -> list[Launch]:
         if c.shape.splits:
             grid = (Count("sequences"), heads, 1)
             launches.append(Launch(_kernel(c, op, "merge"), given, grid, _THREADS))
-    if c.shape.several:
+    if c.shape.several and _is_tiled(c, op, width, sharing):
+        kernel = Kernel("attention_tile.cu", "attention_tile", (f"WIDTH={width}",))
+        # A warp a tile, four a block; each sequence may have a tile that isn't full.
+        blocks = Count("rows", divisor=_WARPS * (_TILE // sharing), more=(c.capacity(op.inputs[7]) - 1) // _WARPS + 2)
+        launches.append(Launch(kernel, arguments(step, shape, y), (blocks, kv_heads, 1), 32 * _WARPS))
+    elif c.shape.several:
         together = _QUERIES // min(sharing, _QUERIES)
         # Each sequence may have a tile that isn't full.
         tiles = Count("rows", divisor=together, more=c.capacity(op.inputs[7]) - 1)
@@ -45,6 +50,11 @@ def attention(c: Lowering, op: Op) -> list[Launch]:
         given = arguments(step, shape, y)
         launches.append(Launch(_kernel(c, op, "prefill"), given, grid, _THREADS, _shared(width)))
     return launches
+
+
+def _is_tiled(c: Lowering, op: Op, width: int, sharing: int) -> bool:
+    """Whether tensor cores take it: keys and values in halves, heads whose fragments fit a thread's registers."""
+    return _halves(c, op) and width in (64, 128) and sharing <= _TILE
 
 
 def attention_mass(c: Lowering, op: Op) -> list[Launch]:

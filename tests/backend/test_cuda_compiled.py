@@ -29,7 +29,14 @@ _NODES = {
         "ALIGNED=1",
     ),
 }
-CEILINGS = {"linear": 184, "expert_linear": 128, "linear_tile": 128, "attention_decode": 104, "attention_prefill": 104}
+CEILINGS = {
+    "linear": 184,
+    "linear_tile": 128,
+    "expert_linear": 128,
+    "attention_decode": 104,
+    "attention_prefill": 104,
+    "attention_tile": 192,
+}
 """Registers of a thread of the hot kernels, at most; what the others take is no matter."""
 
 Module = tuple[str, tuple[str, ...]]
@@ -42,6 +49,8 @@ def modules() -> Iterator[Module]:
             yield file, _NODES[file]
         elif file in ("attention.cu", "attention_mass.cu"):
             yield from ((file, (f"HALVES={halves}",)) for halves in (0, 1))
+        elif file == "attention_tile.cu":
+            yield from ((file, (f"WIDTH={width}",)) for width in (64, 128))
         elif file == "linear_tile.cu":
             yield from ((file, (f"FORMAT={form}", f"SCALES={_SCALES[form]}")) for form in "012345")
         elif file in ("embed.cu", "short_conv.cu", "linear.cu", "experts.cu"):
@@ -82,6 +91,7 @@ HOT: tuple[Module, ...] = (
     ("linear.cu", ("FORMAT=6", "SCALES=0", "TOKENS=1")),
     ("experts.cu", ("FORMAT=4", "SCALES=4", "TOKENS=4")),
     ("attention.cu", ("HALVES=1",)),
+    ("attention_tile.cu", ("WIDTH=128",)),
     ("rope.cu", ()),
     ("norm.cu", ()),
     ("elementwise.cu", ()),

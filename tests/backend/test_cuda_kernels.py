@@ -94,6 +94,7 @@ RACES = (
     "attention batch",
     "halves attention long decode",
     "attention sinks, masked, window",
+    "halves attention batch",
     "halves observed attention batch",
     "gated_delta many rows",
 )
@@ -164,6 +165,9 @@ OFF_BY_ONE: tuple[Mutant, ...] = (
     ("product.cuh", "item < end", "item <= end", "linear affine4g32-f16-min 1 rows"),
     ("attention.cuh", "j > step.row_index[row]", "j >= step.row_index[row]", "attention prefill after past"),
     ("attention.cuh", ">= (int)a.window", "> (int)a.window", "attention window"),
+    ("attention_tile.cu", "  __syncwarp();\n", "", "halves attention batch"),
+    ("attention_tile.cu", "j > index", "j >= index", "halves attention prefill after past"),
+    ("attention_tile.cu", "2 * c + n / 2 * 8", "2 * c + n / 2 * 4", "halves attention batch"),
     ("rope.cu", "slot % cache.page", "(slot + 1) % cache.page", "attention decode"),
     ("short_conv.cu", "back <= place", "back < place", "short_conv"),
 )

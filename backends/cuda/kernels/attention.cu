@@ -86,6 +86,7 @@ __device__ __forceinline__ void attend(const Step& step, const Attention& a, con
         total += weight;
       }
       total = warp_sum(total);
+      __syncwarp();
       if (lane == 0) {
         rescale[i] = peak == -infinity() ? 1.0f : expf(peaks[i] - peak);
         sums[i] = sums[i] * rescale[i] + total;

@@ -70,7 +70,7 @@ template <class T> SIMT_UNTRACED __attribute__((noinline)) T __ldg(const T* plac
 template <class T> inline T __ldg(const T* place) { return *place; }
 #endif
 
-inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE()) { simt::warp_sync(mask, 1, line); }
+inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE()) { simt::warp_sync(mask, simt::SYNCWARP, line); }
 template <class T> inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, int line = __builtin_LINE()) {
   int own = simt::now.fiber->lane;
   auto slots = simt::exchange(mask, &value, sizeof value, 2, line);

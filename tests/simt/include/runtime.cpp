@@ -113,7 +113,8 @@ void warp_sync(uint32_t mask, int operation, int line) {
     }
     w->waiting &= ~lanes;
     w->ready |= lanes;
-    if (lanes == w->alive) w->epoch++;
+    // Of the collectives __syncwarp alone orders what lanes write and read.
+    if (lanes == w->alive && operation == SYNCWARP) w->epoch++;
     if (order == FORWARD) return;
   }
   yield_to_others(f);

@@ -27,6 +27,7 @@ namespace simt {
 
 constexpr int MOST_THREADS = 1024, STACK = 64 << 10, MESSAGE = 512;
 constexpr size_t ARENA = 256 << 10;
+constexpr int SYNCWARP = 1;
 enum Order : unsigned { FORWARD, BACKWARD, SHUFFLED };
 
 struct Copy { void* target; const void* source; size_t size; };
@@ -45,7 +46,7 @@ struct Fiber {
 struct Warp {
   uint32_t ready, alive, waiting, parked;  // lanes that can run, that have not ended, that wait for lanes, for the block
   int number;
-  uint64_t epoch;  // collectives that all of it passed
+  uint64_t epoch;  // __syncwarps that all of it passed
   Fiber* lanes[32];
   uint64_t slots[2][32][8];
   float products[128];  // of the latest mma

@@ -10,7 +10,7 @@ namespace simt {
 
 struct Seen { int thread; uint64_t epoch, warp_epoch; };  // the epoch counts barriers of all blocks; 0 is never
 struct Shadow { Seen writer, reader; bool many_readers; };
-static Shadow shadow[ARENA / 4];
+static Shadow shadow[ARENA / 2];  // of each half word
 static uint64_t shared_epoch = 1;
 
 struct Access { const char* place; int size; };
@@ -65,8 +65,8 @@ static void touch_shared(char* place, int size, bool write) {
   int thread = (int)(now.fiber - b->fibers);
   uint64_t epoch = shared_epoch + b->epoch;
   Seen mine = {thread, epoch, now.fiber->warp->epoch};
-  for (char* at = place; at < place + size; at += 4) {
-    Shadow& s = shadow[(at - b->arena) / 4];
+  for (char* at = place; at < place + size; at += 2) {
+    Shadow& s = shadow[(at - b->arena) / 2];
     if (!apart(s.writer, thread, epoch)) fail("a race in shared memory: thread %d wrote what thread %d %s", s.writer.thread, thread, write ? "writes" : "reads");
     if (!write) {
       s.many_readers = s.reader.epoch == epoch && (s.many_readers || s.reader.thread / 32 != thread / 32);
