@@ -257,6 +257,11 @@ struct Guard {
 int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size) {
   Block* b = the_block();
   now = {{}, {}, extent, grid, nullptr, b, entry, argument};
+  if (message[0]) {
+    // The launch before failed in the midst of a block.
+    memset(b->arena, 0xff, ARENA);
+    block_ended();
+  }
   message[0] = 0;
   uint64_t threads = (uint64_t)extent.x * extent.y * extent.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
   if (threads < 1 || threads > MOST_THREADS || !blocks || grid.y > 65535 || grid.z > 65535 || dynamic_size > shared_limit) {
