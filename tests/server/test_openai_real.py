@@ -90,6 +90,27 @@ def test_an_answer_in_a_form_is_one_whatever_is_drawn(real: Real) -> None:
     assert sum(choice.finish_reason == "stop" for choice in answer.choices) >= 2
 
 
+@pytest.mark.parametrize("logprobs", [False, True], ids=["forced-at-once", "one-by-one"])
+def test_a_stop_string_ends_an_answer_in_a_form_wherever_tokens_are_cut(real: Real, logprobs: bool) -> None:
+    client, _ = real
+    schema = {"properties": {"name": {"const": "Mara"}, "kind": {"enum": ["abcd"]}}, "additionalProperties": False}
+    form: Any = {"type": "json_schema", "json_schema": {"name": "one", "schema": schema | {"type": "object"}}}
+    form["json_schema"]["schema"]["required"] = ["name", "kind"]
+    whole = '{"name": "Mara", "kind": "abcd"}'
+    for at in range(0, len(whole), 3):
+        stop = whole[at : at + 2]
+        answer = client.chat.completions.create(
+            model=MODEL, messages=asking("Say."), response_format=form, stop=[stop], max_tokens=40, logprobs=logprobs
+        )
+        assert answer.choices[0].message.content == whole[: whole.index(stop)], stop
+    response = client.responses.create(
+        model=MODEL,
+        input="Say.",
+        text={"format": {"name": "one", "schema": schema | {"type": "object"}, "type": "json_schema"}},
+    )
+    assert response.status == "completed"
+
+
 def test_streams_and_seeds_give_the_same_text_with_a_stop_string_in_it(real: Real) -> None:
     client, _ = real
     options: Any = {"seed": 11, "max_tokens": 60, "temperature": 0.9, "stop": [". ", ", and"]}

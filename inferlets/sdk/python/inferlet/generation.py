@@ -150,17 +150,16 @@ class Generation(AsyncIterator[str]):
         for count, token in enumerate(forced, 1):
             self.usage.generated += 1
             self._chooser.note(token)
-            self._accept(Choice(token), last=count == len(forced))
+            self._accept(Choice(token), ahead=len(forced) - count)
             if self.finish_reason is not None:
-                matcher.rollback(len(forced) - count)
                 break
         else:
             if not forced:
                 self._finish("stop")
         return True
 
-    def _accept(self, choice: Choice, last: bool = True) -> None:
-        """``last``: the matcher, if there is one, is just behind it."""
+    def _accept(self, choice: Choice, ahead: int = 0) -> None:
+        """``ahead`` is how many tokens more the matcher, if there is one, has taken."""
         self.tokens.append(choice.token)
         self._transcript.append([choice.token])
         if choice.logprob is not None:
@@ -168,18 +167,27 @@ class Generation(AsyncIterator[str]):
         decoded = self._decoder.push(choice.token)
         self._ends.append(self._ends[-1] + len(decoded))
         self.text += self._strings.push(decoded)
+        reason = self._reason(ahead)
+        if reason is not None and self._matcher is not None:
+            self._matcher.rollback(ahead)
         if self._strings.found is not None:
             self.finish_reason, self.stopped_by = "stop", self._strings.found
             self._cut()
-        elif self._until is not None and self._until(self):
-            self._finish("until")
-        elif last and self._matcher is not None and self._matcher.finished:
-            self._finish("stop")
-        elif len(self.tokens) == self._max_tokens:
-            self._finish("length")
-        elif len(self._transcript.tokens) > model.context_size():
-            self._finish("context")
+        elif reason is not None:
+            self._finish(reason)
         self._revision = self._transcript.revision
+
+    def _reason(self, ahead: int) -> FinishReason | None:
+        """Why it ends with the latest token, if it does."""
+        if self._strings.found is not None:
+            return "stop"
+        if self._until is not None and self._until(self):
+            return "until"
+        if not ahead and self._matcher is not None and self._matcher.finished:
+            return "stop"
+        if len(self.tokens) == self._max_tokens:
+            return "length"
+        return "context" if len(self._transcript.tokens) > model.context_size() else None
 
     def _finish(self, reason: FinishReason) -> None:
         """With what was held back by then."""
