@@ -108,7 +108,7 @@ def _key(*parts: object) -> str:
 @cache
 def _folder() -> Path:
     found = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
-    found.mkdir(parents=True, exist_ok=True)
+    found.mkdir(mode=0o700, parents=True, exist_ok=True)
     return found
 
 
