@@ -124,13 +124,43 @@ class Backend(Protocol):
     async def close(self) -> None: ...
 
 
-async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+class Stopped(BaseException):
+    """A job ended early because nobody waits for it any more: nothing that went wrong, so that no ``except Exception`` has it."""
+
+
+class Stop:
+    """How a job in a worker thread hears that it was given up: it looks between two pieces of its work."""
+
+    def __init__(self) -> None:
+        self._asked = False
+
+    def ask(self) -> None:
+        self._asked = True
+
+    def look(self) -> None:
+        """Raises Stopped if it was asked for."""
+        if self._asked:
+            raise Stopped
+
+    def watched(self, progress: Callable[[int, int, str], None]) -> Callable[[int, int, str], None]:
+        """For a job that does nothing between its pieces but tell how far it is."""
+
+        def told(done: int, total: int, what: str) -> None:
+            self.look()
+            progress(done, total, what)
+
+        return told
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any, stop: Stop | None = None) -> T:
     """What ``function`` gives, run in a worker thread. Whoever is cancelled meanwhile waits for its end all the same: the device
-    that it works on may be closed right after."""
+    that it works on may be closed right after. ``stop`` is asked then, for a job that looks at it."""
     working = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:
         return await asyncio.shield(working)
     except asyncio.CancelledError:
+        if stop is not None:
+            stop.ask()
         while not working.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([working])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pie_edge import __version__
+from pie_edge.backend import Stop, in_thread
 from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
 from pie_edge.control.engine import Engine, ModelFacts
@@ -113,7 +114,8 @@ async def open_runtime(
     """Fetch the model if need be, choose a device, load. Raises ModelError or BackendError; nothing is left open then."""
     started = time.perf_counter()
     choice = choose(backend or settings.backend, device or settings.device)
-    path = await asyncio.to_thread(hub.ensure, model, progress)
+    stop = Stop()
+    path = await in_thread(hub.ensure, model, stop.watched(progress), stop=stop)
     checkpoint = open_checkpoint(path)
     try:
         facts = registry.facts(checkpoint, settings.context)

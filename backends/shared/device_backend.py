@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from pie_edge.backend import BytesLike, Limits, WeightSource, in_thread
+from pie_edge.backend import BytesLike, Limits, Stop, WeightSource, in_thread
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.errors import DeviceLost, Unsupported
@@ -20,6 +21,9 @@ from pie_edge.program.ops import Program, Role, Value
 
 PROGRAMS = 8
 """Compiled Programs, as large as the largest, that a footprint has room for: a session has a few more, and smaller ones."""
+
+LONG_SECONDS = 2.0
+"""What a first run may take before a note says why."""
 
 
 class Flight(Protocol):
@@ -120,6 +124,8 @@ class DeviceExecutable:
     program: Program
     buffers: Mapping[str, Any]
     recorded: Any
+    ran: bool = False
+    """Some run of it is done: drivers have compiled what they leave for then."""
 
 
 @dataclass(eq=False)
@@ -145,9 +151,12 @@ class DeviceBackend(ABC, Generic[LiveT]):
     title: str
     kinds: frozenset[str]
 
-    def __init__(self, live: LiveT, exact: bool) -> None:
+    def __init__(self, live: LiveT, exact: bool, progress: Callable[[int, int, str], None]) -> None:
         self._live = live
         self._exact = exact
+        self._progress = progress
+        self._compiled = False
+        """A note has told why a first step takes so long."""
         self._states: list[State] = []
         self._weights: list[LoadedWeight] = []
         self._executables: weakref.WeakSet[DeviceExecutable] = weakref.WeakSet()
@@ -159,8 +168,8 @@ class DeviceBackend(ABC, Generic[LiveT]):
         """Held while memory or Programs change: in a worker thread, one at a time."""
 
     @abstractmethod
-    def _reopen(self) -> LiveT:
-        """The device, opened as it was."""
+    def _reopen(self, stop: Stop) -> LiveT:
+        """The device, opened as it was, unless it is given up."""
 
     @property
     def limits(self) -> Limits:
@@ -270,7 +279,8 @@ class DeviceBackend(ABC, Generic[LiveT]):
     async def _outputs(self, ticket: DeviceTicket | DeviceDownload) -> Mapping[str, memoryview]:
         self._reading += 1
         try:
-            await ticket.live.wait(ticket.flight.value)
+            with self._telling(ticket):
+                await ticket.live.wait(ticket.flight.value)
             found: Mapping[str, memoryview]
             if isinstance(ticket, DeviceDownload):
                 found = ticket.flight.outputs()
@@ -279,6 +289,27 @@ class DeviceBackend(ABC, Generic[LiveT]):
             return found
         finally:
             self._reading -= 1
+
+    @contextmanager
+    def _telling(self, ticket: DeviceTicket | DeviceDownload) -> Iterator[None]:
+        """Say, once, why the first run of a Program takes long, if it does."""
+        if self._compiled or isinstance(ticket, DeviceDownload) or ticket.executable.ran:
+            yield
+            return
+        what = f"a first step on {ticket.live.name}: its driver compiles kernels as they first run"
+
+        def tell() -> None:
+            self._compiled = True
+            self._progress(0, 0, what)
+
+        timer = asyncio.get_running_loop().call_later(LONG_SECONDS, tell)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            ticket.executable.ran = True
+            if self._compiled:
+                self._progress(1, 1, what)
 
     async def close(self) -> None:
         """Finish what is enqueued, and give everything back. Closing again does nothing."""
@@ -296,11 +327,12 @@ class DeviceBackend(ABC, Generic[LiveT]):
         """Open the device again, once for all who notice. What fails here is what ``read`` raises instead."""
         async with self._work:
             if self._live is lost and not self._closed:
-                self._live = await in_thread(self._reopened, lost)
+                stop = Stop()
+                self._live = await in_thread(self._reopened, lost, stop, stop=stop)
 
-    def _reopened(self, lost: Live) -> LiveT:
+    def _reopened(self, lost: Live, stop: Stop) -> LiveT:
         lost.close()
-        live = self._reopen()
+        live = self._reopen(stop)
         if self._expected is not None:
             live.expect(*self._expected)
         for state in self._states:
@@ -310,6 +342,19 @@ class DeviceBackend(ABC, Generic[LiveT]):
         for executable in self._executables:
             executable.recorded = _compile(live, executable.program, executable.buffers)
         return live
+
+
+async def open_live(make: Callable[[Stop], LiveT]) -> LiveT:
+    """What ``make`` gives in a worker thread. Who is cancelled meanwhile leaves no device open."""
+    made: list[LiveT] = []
+    stop = Stop()
+    try:
+        await in_thread(lambda: made.append(make(stop)), stop=stop)
+    except BaseException:
+        for live in made:
+            await in_thread(live.close)
+        raise
+    return made[0]
 
 
 def _compile(live: Live, program: Program, buffers: Mapping[str, Any]) -> Recorded:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,12 @@ class OpenDevice(ABC):
     def __init__(self, bench: Bench, options: Options) -> None:
         self.session = bench.session
         self.max_binding = bench.max_binding
-        self.tuning: Tuning = options.tuning or self._tuned(bench, options)
+        try:
+            self.tuning: Tuning = options.tuning or self._tuned(bench, options)
+        except BaseException:
+            self.drain()
+            self.session.close()
+            raise
         self.loader: Loader[Any] = Loader(bench.session, self.tuning.interleaved, bench.max_binding)
         self.compiler = bench.compiler(bench.session, self.loader, self.tuning, bench.max_binding)
 
@@ -70,7 +76,10 @@ class OpenDevice(ABC):
         unless it is asked for: its defaults were, and its compiler takes longer than what there is to win."""
         found = tune.remembered(bench.subject, options.cache_dir)
         if found is None and options.tune and options.cache_dir is not None and not bench.software:
-            options.progress(0, 0, f"measuring variants of {self.title}'s kernels on {self.name} (once)")
+            record = tune.record(bench.subject, options.cache_dir)
+            options.progress(
+                0, 0, f"measuring variants of {self.title}'s kernels on {self.name} ({_how_often(record)})"
+            )
             found = tune.tune(bench, tune.SHORT_SECONDS)
             tune.remember(bench.subject, options.cache_dir, found)
         return found or bench.default
@@ -81,22 +90,34 @@ class OpenDevice(ABC):
         if not options.self_test or (passed.read() or {}).get("passed") is True:
             return
         try:
-            options.progress(0, 0, f"testing {self.title}'s kernels on {self.name} (once)")
-            examination.check(self.title, self.name, self.facts.driver, not options.exact, self._examine)
+            what = f"testing {self.title}'s kernels on {self.name} ({_how_often(passed)})"
+            examine = partial(self._examine, lambda done, total: options.progress(done, total, what))
+            options.progress(0, 0, what)
+            examination.check(self.title, self.name, self.facts.driver, not options.exact, examine)
         except BaseException:
             self.close()
             raise
         passed.write({"passed": True})
 
-    def _examine(self, exam: Examination) -> Mapping[str, memoryview]:
+    def _examine(self, told: Callable[[int, int], None], exam: Examination) -> Mapping[str, memoryview]:
+        """Kernel by kernel, for a driver may compile each when it first runs: ``told`` hears how far it is, and whoever gives
+        it up doesn't wait for the rest."""
+        look = self.session.stop.look
         states = {name: self.zeroed(array.nbytes, Role.STATE) for name, array in exam.states.items()}
         for name, region in states.items():
             self.upload(region.part(0, exam.states[name].nbytes), memoryview(exam.states[name].tobytes()))
         values = exam.program.values
-        weights = {name: self.loader.load(values[name], source) for name, source in exam.sources.items()}
+        weights = {}
+        for name, source in exam.sources.items():
+            look()
+            weights[name] = self.loader.load(values[name], source)
         recorded = self.compiler.compile(exam.program, states, weights)
-        flight = recorded.run({"step": exam.block})
-        self.session.timeline.drain()
+
+        def between(done: int, total: int) -> None:
+            look()
+            told(done, total)
+
+        flight = recorded.run_slowly({"step": exam.block}, between)
         outputs: Mapping[str, memoryview] = recorded.outputs(flight)
         for region in states.values():
             self.free(region)
@@ -152,3 +173,8 @@ class OpenDevice(ABC):
         """Wait until nothing runs any more, for whatever reason."""
         with suppress(DeviceLost):
             self.session.timeline.drain()
+
+
+def _how_often(record: Record) -> str:
+    """What is found out is found out once, where it can be kept."""
+    return "once" if record.lasts() else f"at every start: {record.folder or 'no cache folder'} can't be written"

@@ -8,6 +8,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from pie_edge.backends.shared.whole_file import write_whole
@@ -30,6 +31,7 @@ class Record:
 
     def __init__(self, subject: Subject, folder: Path | None, kind: str, detail: str = "") -> None:
         key = hashlib.sha256("\0".join((subject.device, subject.driver, subject.kernels, detail)).encode()).hexdigest()
+        self.folder = folder
         self._path = None if folder is None else folder / f"{subject.backend}-{key[:16]}.{kind}"
 
     def read(self) -> dict[str, Any] | None:
@@ -39,6 +41,16 @@ class Record:
                 if isinstance(found, dict) and found.pop("digest", "") == _digest(found):
                     return found
         return None
+
+    def lasts(self) -> bool:
+        """Whether what is written will be there at the next start: whether a file can be made where it goes."""
+        if self.folder is None:
+            return False
+        with suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=self.folder):
+                return True
+        return False
 
     def write(self, document: dict[str, Any]) -> None:
         """Keep it if that can be done: a disk that can't be written is no reason to fail."""

@@ -63,7 +63,7 @@ def tune_and_keep(bench: Bench, cache_dir: Path, report: Callable[[str], None]) 
     """``pie-edge tune``: try all variants on a device, and remember the best. Raises BackendError if the best can't be kept."""
     found = tune(bench, report=lambda choice: report(str(choice)))
     try:
-        Record(bench.subject, cache_dir, "tuning").keep(asdict(found))
+        record(bench.subject, cache_dir).keep(asdict(found))
     except OSError as error:
         raise BackendError(
             f"what tuning found for {bench.subject.device} can't be kept in {cache_dir} ({error.strerror}); nothing has "
@@ -73,7 +73,7 @@ def tune_and_keep(bench: Bench, cache_dir: Path, report: Callable[[str], None]) 
 
 def remembered(subject: Subject, cache_dir: Path | None) -> Tuning | None:
     """What an earlier tuning found for this device with this driver and these kernels."""
-    found = Record(subject, cache_dir, "tuning").read()
+    found = record(subject, cache_dir).read()
     try:
         return None if found is None else _tuning(found)
     except (KeyError, TypeError, ValueError):
@@ -81,7 +81,12 @@ def remembered(subject: Subject, cache_dir: Path | None) -> Tuning | None:
 
 
 def remember(subject: Subject, cache_dir: Path | None, tuning: Tuning) -> None:
-    Record(subject, cache_dir, "tuning").write(asdict(tuning))
+    record(subject, cache_dir).write(asdict(tuning))
+
+
+def record(subject: Subject, cache_dir: Path | None) -> Record:
+    """Where it is kept."""
+    return Record(subject, cache_dir, "tuning")
 
 
 def _tuning(found: Mapping[str, Any]) -> Tuning:
@@ -157,6 +162,7 @@ class _Tuner:
         trials = {default: self._trial(given(default), default)}
         try:
             for variant in others:
+                self._bench.session.stop.look()
                 if time.perf_counter() > self._deadline:
                     break
                 with suppress(PieError):
@@ -182,6 +188,7 @@ class _Tuner:
         order = list(trials)
         rounds: dict[Tuning, list[float]] = {tuning: [] for tuning in order}
         for _ in range(ROUNDS):
+            self._bench.session.stop.look()
             if time.perf_counter() > self._deadline:
                 break
             for tuning in order:

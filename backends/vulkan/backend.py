@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
-from pie_edge.backend import in_thread
-from pie_edge.backends.shared.device_backend import DeviceBackend
+from pie_edge.backend import Stop
+from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
 from pie_edge.backends.shared.open_device import OpenDevice, Options
 from pie_edge.backends.vulkan import tune
 from pie_edge.backends.vulkan.device import Facts, open_gpu
@@ -30,13 +31,13 @@ class Live(OpenDevice):
     facts: Facts
     session: Session
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, stop: Stop | None = None) -> None:
         gpu = open_gpu(options.device)
         if options.max_binding:
             gpu = replace(gpu, facts=replace(gpu.facts, max_binding=min(options.max_binding, gpu.facts.max_binding)))
         self.facts = gpu.facts
         memory = min(options.memory or gpu.facts.memory, gpu.facts.memory)
-        bench = tune.bench(Session(gpu, memory, options.cache_dir))
+        bench = tune.bench(Session(gpu, memory, options.cache_dir, stop))
         super().__init__(bench, options)
         self.waiter = Waiter(self.session.timeline)
         self.test(bench, options)
@@ -82,15 +83,15 @@ async def open_vulkan(
     options = Options(
         device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
     )
-    return VulkanBackend(options, await in_thread(Live, options))
+    return VulkanBackend(options, await open_live(partial(Live, options)))
 
 
 class VulkanBackend(DeviceBackend[Live]):
     id, title, kinds = "vulkan", "Vulkan", KINDS
 
     def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact)
+        super().__init__(live, options.exact, options.progress)
         self._options = options
 
-    def _reopen(self) -> Live:
-        return Live(self._options)
+    def _reopen(self, stop: Stop) -> Live:
+        return Live(self._options, stop)

@@ -20,7 +20,7 @@ from pie_edge.backends.shared.placement import block
 from pie_edge.backends.vulkan.api import Handle
 from pie_edge.backends.vulkan.launch import Launch
 from pie_edge.backends.vulkan.memory import Buffer, Kind, Region
-from pie_edge.backends.vulkan.record import BoundLaunches
+from pie_edge.backends.vulkan.record import BoundLaunches, Commands
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.errors import BackendError
 from pie_edge.program.encodings import DType
@@ -177,6 +177,28 @@ class Recorded:
         slot.flight = None if silent else weakref.ref(flight)
         return flight
 
+    def run_slowly(self, inputs: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
+        """As ``run``, but waits for each launch before it enqueues the next, and for the last one. ``between`` hears how many
+        are done, of how many; what it raises ends the run."""
+        slot, session = self._free_slot(), self._session
+        step = self._step(self._wiring.inputs.fill(slot.room, inputs))
+        slot.room[self._grids_at : self._grids_at + len(step.grids)] = step.grids
+        places, items = self._grid_places(step.recording), step.recording.bound.items
+        with session.lock:
+            commands = session.commands.begin()
+            self._copy_in(commands, slot, step.recording)
+            for number, bound in enumerate(items):
+                between(number, len(items))
+                commands.dispatch(bound, places.get(bound.launch.grid))
+                session.send(commands)
+                session.timeline.drain()
+                commands = session.commands.begin()
+            between(len(items), len(items))
+            self._copy_out(commands, slot)
+            slot.last = session.send(commands)
+        session.timeline.drain()
+        return Flight(slot.last, slot, taken=slot.readback is None)
+
     def outputs(self, flight: Flight) -> dict[str, memoryview]:
         """The outputs of a run that is done, by name, copied; its slot is free then."""
         flight.taken = True
@@ -219,17 +241,27 @@ class Recorded:
         return Slot(upload, upload.mapped, readback)
 
     def _record(self, slot: Slot, recording: Recording) -> Handle:
-        inputs, inbox, outbox = self._wiring.inputs, self._wiring.inbox, self._wiring.outbox
-        grids = inbox.part(inputs.block.nbytes, recording.grids_bytes)
-        places = {grid: grids.part(i * GRID_BYTES, 12) for i, grid in enumerate(recording.grids)}
-        parts = [(field.start, field.place, field.nbytes) for field in inputs.fields]
-        commands = self._session.commands.begin()
-        commands.copy_parts(slot.upload.region(), inbox, [*parts, (self._grids_at, inputs.block.nbytes, grids.nbytes)])
+        commands, places = self._session.commands.begin(), self._grid_places(recording)
+        self._copy_in(commands, slot, recording)
         for bound in recording.bound.items:
             commands.dispatch(bound, places.get(bound.launch.grid))
-        if slot.readback is not None and outbox is not None:
-            commands.copy(outbox, slot.readback.region())
-            commands.show_host()
+        self._copy_out(commands, slot)
         handle = commands.end()
         self._owned.commands.append(handle)
         return handle
+
+    def _grid_places(self, recording: Recording) -> dict[Grid, Region]:
+        """Where on the device the grids that depend on the step are: after the inputs."""
+        grids = self._wiring.inbox.part(self._wiring.inputs.block.nbytes, recording.grids_bytes)
+        return {grid: grids.part(i * GRID_BYTES, 12) for i, grid in enumerate(recording.grids)}
+
+    def _copy_in(self, commands: Commands, slot: Slot, recording: Recording) -> None:
+        inputs = self._wiring.inputs
+        parts = [(field.start, field.place, field.nbytes) for field in inputs.fields]
+        parts.append((self._grids_at, inputs.block.nbytes, recording.grids_bytes))
+        commands.copy_parts(slot.upload.region(), self._wiring.inbox, parts)
+
+    def _copy_out(self, commands: Commands, slot: Slot) -> None:
+        if slot.readback is not None and self._wiring.outbox is not None:
+            commands.copy(self._wiring.outbox, slot.readback.region())
+            commands.show_host()

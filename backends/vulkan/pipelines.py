@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pie_edge.backend import Stop
 from pie_edge.backends.shared.whole_file import write_whole
 from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
@@ -33,7 +34,8 @@ Layout = tuple[tuple[bool, ...], int]
 class Pipelines:
     """Thread-safe as long as no two threads ask for the same kernels: ``compile`` runs in one worker at a time."""
 
-    def __init__(self, gpu: Gpu, cache_dir: Path | None) -> None:
+    def __init__(self, gpu: Gpu, cache_dir: Path | None, stop: Stop | None = None) -> None:
+        self._stop = stop or Stop()
         self._gpu = gpu
         self._file = None if cache_dir is None else cache_dir / _file_name(gpu)
         self._cache = self._open_cache()
@@ -154,6 +156,7 @@ class Pipelines:
         return self._layouts[layout]
 
     def _make(self, kernel: Kernel, layout: Layout) -> Pipeline:
+        self._stop.look()
         pipeline_layout, set_layout = self._layouts[layout]
         count = len(kernel.constants)
         entries = ffi.new("VkSpecializationMapEntry[]", [(i, 4 * i, 4) for i in range(count)])

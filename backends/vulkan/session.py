@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import RLock
 
+from pie_edge.backend import Stop
 from pie_edge.backends.vulkan.api import lib
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.backends.vulkan.launch import Launch
@@ -23,11 +24,13 @@ STAGING = 32 << 20
 class Session:
     """Owns a Gpu. What is given back while it may still be in use is destroyed once the device is past it."""
 
-    def __init__(self, gpu: Gpu, memory: int, cache_dir: Path | None) -> None:
+    def __init__(self, gpu: Gpu, memory: int, cache_dir: Path | None, stop: Stop | None = None) -> None:
+        self.stop = stop or Stop()
+        """Asked when the opening of this device was given up."""
         self.gpu = gpu
         self.memory = Memory(gpu, memory)
         self.timeline = Timeline(gpu)
-        self.pipelines = Pipelines(gpu, cache_dir)
+        self.pipelines = Pipelines(gpu, cache_dir, self.stop)
         self.commands = CommandPool(gpu)
         self._ring_bytes = _ring_bytes(memory)
         self._ring: Buffer | None = None
@@ -117,7 +120,7 @@ class Session:
         with self.lock:
             commands = self.commands.begin()
             commands.clear(region)
-            self._send(commands)
+            self.send(commands)
 
     def upload(self, region: Region, data: memoryview) -> None:
         """Bytes into device memory, ordered with runs; they are copied before it returns. ``data`` is flat bytes."""
@@ -127,7 +130,7 @@ class Session:
                 source = self._stage(part)
                 commands = self.commands.begin()
                 commands.copy(source, region.part(first, len(part)))
-                self._send(commands)
+                self.send(commands)
 
     def run(self, launches: Sequence[Launch]) -> None:
         """Run launches once and wait: for tests, tuning and the self-test, never for a step."""
@@ -136,7 +139,7 @@ class Session:
             commands = self.commands.begin()
             for item in bound.items:
                 commands.dispatch(item)
-            self._send(commands)
+            self.send(commands)
         self.unbind(bound)
         self.timeline.drain()
 
@@ -151,7 +154,7 @@ class Session:
                     commands.copy(region, target.region(end, region.nbytes))
                 end += region.nbytes
             commands.show_host()
-            return self._send(commands), target
+            return self.send(commands), target
 
     def read(self, region: Region) -> bytes:
         """A region's bytes, after everything that was enqueued. Waits."""
@@ -191,7 +194,8 @@ class Session:
         self._ring.mapped[region.offset : region.end] = data
         return region
 
-    def _send(self, commands: Commands) -> int:
+    def send(self, commands: Commands) -> int:
+        """Enqueue a command buffer that runs once; its number."""
         handle = commands.end()
         value = self.timeline.submit(handle)
         self.retire(lambda: self.commands.free(handle))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from pie_edge.backend import in_thread
-from pie_edge.backends.shared.device_backend import DeviceBackend
+from pie_edge.backend import Stop
+from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
 from pie_edge.backends.shared.open_device import OpenDevice, Options
 from pie_edge.backends.wgpu import tune
 from pie_edge.backends.wgpu.device import Facts, open_device
@@ -26,10 +27,10 @@ class Live(OpenDevice):
     facts: Facts
     session: Session
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, stop: Stop | None = None) -> None:
         device, facts = open_device(options.device)
         self.facts = facts
-        session = Session(device, facts, min(options.memory or facts.memory, facts.memory))
+        session = Session(device, facts, min(options.memory or facts.memory, facts.memory), stop)
         bench = tune.bench(session, min(options.max_binding or facts.max_binding, facts.max_binding))
         super().__init__(bench, options)
         self.test(bench, options)
@@ -71,15 +72,15 @@ async def open_wgpu(
     options = Options(
         device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
     )
-    return WgpuBackend(options, await in_thread(Live, options))
+    return WgpuBackend(options, await open_live(partial(Live, options)))
 
 
 class WgpuBackend(DeviceBackend[Live]):
     id, title, kinds = "wgpu", "wgpu", KINDS
 
     def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact)
+        super().__init__(live, options.exact, options.progress)
         self._options = options
 
-    def _reopen(self) -> Live:
-        return Live(self._options)
+    def _reopen(self, stop: Stop) -> Live:
+        return Live(self._options, stop)

@@ -46,14 +46,18 @@ class Encoder:
             number, offset, nbytes = plan.outbox
             self._outbox = plan.buffers[number].handle._internal, offset, nbytes
 
-    def encode(self, counts: Mapping[str, int], readback: Region | None) -> Any:
-        """A command buffer, to be submitted once; the outputs are copied to ``readback``."""
+    def __len__(self) -> int:
+        """Launches."""
+        return len(self._steps)
+
+    def encode(self, counts: Mapping[str, int], readback: Region | None, part: slice | None = None) -> Any:
+        """A command buffer, to be submitted once; the outputs are copied to ``readback``. With ``part``, of some launches."""
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, ffi.NULL)
         run = lib.wgpuCommandEncoderBeginComputePass(encoder, ffi.NULL)
         set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
         dispatch, nothing, params = lib.wgpuComputePassEncoderDispatchWorkgroups, ffi.NULL, self._params
         before = None
-        for pipeline, group, offset, grid, fixed in self._steps:
+        for pipeline, group, offset, grid, fixed in self._steps if part is None else self._steps[part]:
             if fixed:
                 x, y, z = grid
             else:

@@ -111,6 +111,16 @@ class Planned:
 
     def run(self, given: Mapping[str, BytesLike]) -> Flight:
         """Enqueue a step. One without outputs is held back: what is enqueued next reads what it leaves behind."""
+        return self._enqueue(given, None)
+
+    def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
+        """As ``run``, but waits for each launch before it enqueues the next, and for the last one. ``between`` hears how many
+        are done, of how many; what it raises ends the run."""
+        flight = self._enqueue(given, between)
+        self._session.timeline.drain()
+        return flight
+
+    def _enqueue(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None] | None) -> Flight:
         session, timeline = self._session, self._session.timeline
         room = memoryview(self._room)
         counts = self._wiring.inputs.fill(room, given)
@@ -118,13 +128,24 @@ class Planned:
         slot = self._free_slot() if self._outputs else None
         with timeline.lock:
             session.put(self._wiring.inbox, room, after=self._latest)
-            commands = encoder.encode(counts, None if slot is None else slot.buffer.region())
+            if between is not None:
+                self._one_by_one(encoder, counts, between)
+            commands = encoder.encode(
+                counts, None if slot is None else slot.buffer.region(), None if between is None else slice(0)
+            )
             self._latest = timeline.submit(commands, hold=slot is None)
             mapping = None if slot is None else Mapped(session, slot.buffer)
         flight = Flight(self._latest, slot, mapping)
         if slot is not None:
             slot.flight = weakref.ref(flight)
         return flight
+
+    def _one_by_one(self, encoder: Encoder, counts: Mapping[str, int], between: Callable[[int, int], None]) -> None:
+        for number in range(len(encoder)):
+            between(number, len(encoder))
+            self._session.timeline.submit(encoder.encode(counts, None, slice(number, number + 1)))
+            self._session.timeline.drain()
+        between(len(encoder), len(encoder))
 
     def outputs(self, flight: Flight) -> dict[str, memoryview]:
         """The outputs of a run that is done, by name, copied; its slot is free then."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from pie_edge.backend import Stop
 from pie_edge.backends.wgpu.api import Handle, wgpu
 from pie_edge.backends.wgpu.plan import Layout
 from pie_edge.backends.wgpu.shader import Shader
@@ -16,8 +17,9 @@ _LINE = re.compile(r"wgsl:(\d+):\d+")
 class Pipelines:
     """Thread-safe as long as no two threads ask for the same kernels: Programs are compiled one at a time."""
 
-    def __init__(self, device: Handle) -> None:
+    def __init__(self, device: Handle, stop: Stop) -> None:
         self._device = device
+        self._stop = stop
         self._modules: dict[str, Handle] = {}
         self._layouts: dict[Layout, Handle] = {}
         self._made: dict[tuple[str, Layout], Handle] = {}
@@ -36,6 +38,7 @@ class Pipelines:
         """Raises BackendError that names the kernel and the line."""
         key = shader.digest, layout
         if key not in self._made:
+            self._stop.look()
             try:
                 module = self._module(shader)
                 whole = self._device.create_pipeline_layout(bind_group_layouts=[self.layout(layout), self.params])

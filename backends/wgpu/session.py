@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pie_edge.backend import Stop
 from pie_edge.backends.wgpu.api import Handle, ffi, lib, libf, translated, wgpu
 from pie_edge.backends.wgpu.device import Facts
 from pie_edge.backends.wgpu.memory import Buffer, Memory, Region
@@ -18,12 +19,14 @@ STAGED = 64 << 20
 
 
 class Session:
-    def __init__(self, device: Handle, facts: Facts, memory: int) -> None:
+    def __init__(self, device: Handle, facts: Facts, memory: int, stop: Stop | None = None) -> None:
+        self.stop = stop or Stop()
+        """Asked when the opening of this device was given up."""
         self.device = device
         self.facts = facts
         self.memory = Memory(device, facts.name, memory, facts.max_buffer)
         self.timeline = Timeline(device)
-        self.pipelines = Pipelines(device)
+        self.pipelines = Pipelines(device, self.stop)
         self._queue = device.queue._internal
         self._staged = 0
         self._retired: deque[tuple[int, Callable[[], None]]] = deque()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pie_edge.cli import interrupts
 from pie_edge.cli.outcome import FAILED, reported
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
@@ -42,7 +42,7 @@ def batch(
     settings = load({"model": model, "backend": backend, "device": device}).settings
     notes = Notes(quiet=quiet)
     try:
-        tally = asyncio.run(_run(requests, answers, parallel, url, api_key, settings, notes))
+        tally = interrupts.run(_run(requests, answers, parallel, url, api_key, settings, notes))
     except KeyboardInterrupt:
         notes.note(f"interrupted; what was answered is in {answers}, and the same command goes on from there")
         raise

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pie_edge.cli import interrupts
 from pie_edge.cli.outcome import print_json, reported
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
@@ -40,7 +40,7 @@ def evaluate(
         input["stride"] = stride
     notes = Notes(quiet=quiet)
     settings = load(flags).settings
-    found = asyncio.run(_measure(settings, input, notes))
+    found = interrupts.run(_measure(settings, input, notes))
     if as_json:
         print_json({**found, "file": str(file), "model": settings.model})
     else:

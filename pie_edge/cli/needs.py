@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.backend_choice import Choice, choose, open_backend
+from pie_edge.cli import interrupts
 from pie_edge.cli.progress import Notes
 from pie_edge.errors import ModelError
 from pie_edge.paths import cache_folder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def needs(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
     """Facts of a model on the backend of the settings, which is opened and closed again; nothing is loaded. Sizes are bytes,
     contexts tokens. Raises BackendError, ConfigError, or ModelError for a model that this version or the backend can't run."""
-    return asyncio.run(_asked(checkpoint, settings, choose(settings.backend, settings.device)))
+    return interrupts.run(_asked(checkpoint, settings, choose(settings.backend, settings.device)))
 
 
 async def _asked(checkpoint: Checkpoint, settings: Settings, choice: Choice) -> dict[str, Any]:

@@ -13,11 +13,12 @@ from typing import ParamSpec
 
 import typer
 
+from pie_edge.cli.interrupts import INTERRUPTED, settled
 from pie_edge.errors import BackendUnavailable, InferletFailed, ModelNotFound, PieError, UsageError
 
 P = ParamSpec("P")
 
-FAILED, MISUSED, INTERRUPTED, READER_GONE = 1, 2, 130, 141
+FAILED, MISUSED, READER_GONE = 1, 2, 141
 
 
 def reported(command: Callable[P, None]) -> Callable[P, None]:
@@ -36,6 +37,7 @@ def reported(command: Callable[P, None]) -> Callable[P, None]:
         except (typer.Exit, typer.Abort):
             raise
         except KeyboardInterrupt:
+            settled()
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             _forget_output()

@@ -65,9 +65,9 @@ class Notes:
         line = f"pie-edge: {what}"
         if total:
             filled = BAR_WIDTH * done // total
-            line += f" [{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {100 * done // total:3d} %"
-            if total >= 2**20:
-                line += f" of {total / 2**20:,.0f} MiB"
+            line += f" [{'#' * filled}{'.' * (BAR_WIDTH - filled)}] "
+            small = total < 2**20  # things, and not bytes
+            line += f"{done} of {total}" if small else f"{100 * done // total:3d} % of {total / 2**20:,.0f} MiB"
         else:
             line += " …"
         width = shutil.get_terminal_size().columns - 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import stat
 from collections.abc import Awaitable, Callable
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pie_edge.cli import interrupts
 from pie_edge.cli.inputs import parse_words, read_object
 from pie_edge.cli.outcome import error_object, print_json, reported, status, tell
 from pie_edge.cli.output import Printed, summary
@@ -112,7 +112,7 @@ def run(
     )
     from pie_edge.runtime import open_runtime
 
-    raise typer.Exit(asyncio.run(execute(request, open_runtime)))
+    raise typer.Exit(interrupts.run(execute(request, open_runtime)))
 
 
 def _source(file: Path) -> Path:

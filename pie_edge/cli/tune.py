@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pie_edge.backend_choice import choose, has_variants
+from pie_edge.cli import interrupts
 from pie_edge.cli.outcome import reported
 from pie_edge.config import load
 from pie_edge.errors import UsageError
@@ -24,6 +25,7 @@ def tune(
     ] = None,
 ) -> None:
     """Time the few variants of each hot kernel on the device, and keep the fastest."""
+    interrupts.once()
     settings = load({"backend": backend, "device": device}).settings
     choice = choose(settings.backend, settings.device)
     if not has_variants(choice.backend):

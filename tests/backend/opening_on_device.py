@@ -5,7 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -30,7 +36,8 @@ class Api:
     name: str
     open: Callable[..., Any]
     """As the command line opens it: awaited."""
-    live: Callable[[Options], Any]
+    live: Any
+    """The class of an open device, made from Options."""
     survey: Callable[[], Any]
     """The facts of the device that is opened."""
     bench: Callable[[], AbstractContextManager[Bench]]
@@ -64,20 +71,110 @@ def test_a_device_that_computes_right_is_opened_and_not_examined_again_and_says_
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
     said: list[str] = []
+    steps: list[tuple[int, int]] = []
 
     def note(done: int, total: int, what: str) -> None:
         said.append(what)
+        steps.append((done, total))
 
     close(asyncio.run(api.open(cache_dir=tmp_path, exact=exact, progress=note)))
     title = {"vulkan": "Vulkan"}.get(api.name, api.name)
-    assert said == [f"testing {title}'s kernels on {api.survey().name} (once)"]
+    assert set(said) == {f"testing {title}'s kernels on {api.survey().name} (once)"}
+    kernels = len(steps) - 2
+    assert kernels > 80
+    assert steps == [(0, 0), *((done, kernels) for done in range(kernels + 1))]
+    said.clear()
 
     def fail(*arguments: object) -> None:
         raise AssertionError("it was examined a second time")
 
     monkeypatch.setattr(examination, "check", fail)
     close(asyncio.run(api.open(cache_dir=tmp_path, exact=exact, progress=note)))
-    assert len(said) == 1
+    assert not said
+
+
+def test_an_opening_that_is_given_up_ends_between_two_kernels_and_is_no_pass(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[int] = []
+    closed: list[Any] = []
+    heard = threading.Event()
+    shut = api.live.close
+
+    def note(done: int, total: int, what: str) -> None:
+        steps.append(done)
+        if done == 3:
+            loop.call_soon_threadsafe(opening.cancel)
+            loop.call_soon_threadsafe(loop.call_later, 0.2, heard.set)
+            heard.wait(30)
+
+    async def test() -> None:
+        nonlocal loop, opening
+        loop, opening = asyncio.get_running_loop(), asyncio.create_task(api.open(cache_dir=tmp_path, progress=note))
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+
+    loop: Any = None
+    opening: Any = None
+    monkeypatch.setattr(api.live, "close", lambda live: closed.append(live) or shut(live))
+    asyncio.run(test())
+    assert max(steps) == 3
+    assert len(closed) == 1
+    assert not list(tmp_path.glob("*.passed"))
+
+
+_OPENS = """
+import sys
+from pathlib import Path
+import typer
+from pie_edge.backend_choice import choose, open_backend
+from pie_edge.cli import interrupts
+from pie_edge.cli.outcome import reported
+
+def note(done, total, what):
+    print(done, total, file=sys.stderr, flush=True)
+
+@reported
+def command():
+    interrupts.run(open_backend(choose(sys.argv[1]), cache_dir=Path(sys.argv[2]), progress=note))
+
+try:
+    command()
+except typer.Exit as ended:
+    sys.exit(ended.exit_code)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows sends Ctrl-C to a whole console")
+def test_however_often_ctrl_c_is_pressed_the_first_one_ends_a_self_test_cleanly(api: Api, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _OPENS, api.name, str(tmp_path)]
+    # Without the driver's cache it compiles each kernel, which gives the later ones something to hit.
+    environment = os.environ | {"MESA_SHADER_CACHE_DISABLE": "true"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        lines = [next(process.stderr) for _ in range(4)]
+        for _ in range(5):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        lines += list(process.stderr)
+    assert process.returncode == 130
+    steps = [tuple(map(int, line.split())) for line in lines]  # numbers alone: nobody complained
+    assert steps[-1][0] < steps[-1][1]
+    assert not list(tmp_path.glob("*.passed"))
+
+
+def test_a_cache_that_cannot_be_written_is_told_instead_of_once(api: Api, tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.write_text("a file where the folder should be")
+    said: list[str] = []
+
+    def stop(done: int, total: int, what: str) -> None:
+        said.append(what)
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        asyncio.run(api.open(cache_dir=folder, progress=stop))
+    assert said[0].endswith(f"(at every start: {folder} can't be written)")
 
 
 @pytest.mark.parametrize(("kind", "variant"), [("attention", "page_size 8"), ("embed", "affine4g32-f16-min")])

@@ -6,9 +6,10 @@ import asyncio
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,7 +69,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Run]:
     """Runs the command line in this process: status, stdout, stderr."""
     for variable in ("PIE_EDGE_BACKEND", "PIE_EDGE_MODEL", "PIE_EDGE_DEBUG"):
         monkeypatch.delenv(variable, raising=False)
@@ -84,7 +85,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
         told = capsys.readouterr()
         return int(ended.value.code or 0), told.out, told.err
 
-    return run
+    yield run
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_a_result_is_printed_and_the_notes_go_to_stderr(run: Run) -> None:
@@ -385,10 +387,32 @@ def test_an_interrupt_while_the_inferlet_runs_closes_the_runtime(run: Run) -> No
     assert runtime.closed
 
 
-def _interrupt() -> None:
-    import signal
+def test_further_interrupts_while_the_runtime_closes_change_nothing(run: Run) -> None:
+    class Closing(PlayedRuntime):
+        async def run(self, *_: Any, **__: Any) -> Any:
+            asyncio.get_running_loop().call_later(0.05, _interrupt)
+            await asyncio.sleep(30)
 
+        async def close(self) -> None:
+            for _ in range(3):
+                _interrupt()
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(_interrupt_from_a_thread)
+            self.closed = True
+
+    runtime = Closing()
+    assert run("run", "main.py", "-q", runtime=runtime) == (130, "", "")
+    assert runtime.closed
+    _interrupt()  # as the process ends
+    assert run("run", "main.py", "-q")[0] == 0
+
+
+def _interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
+
+
+def _interrupt_from_a_thread() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 class Terminal(io.StringIO):
@@ -401,7 +425,9 @@ def test_on_a_terminal_a_bar_redraws_one_line_and_leaves_it_clean() -> None:
     notes = Notes(stream=stream)
     notes(0, 4 * 2**20, "fetching")
     notes(4 * 2**20, 4 * 2**20, "fetching")
+    notes(3, 9, "testing")
     notes.note("done")
+    assert "testing [########................] 3 of 9" in stream.getvalue()
     assert "fetching [........................]   0 % of 4 MiB" in stream.getvalue()
     assert "fetching [########################] 100 % of 4 MiB" in stream.getvalue()
     assert stream.getvalue().endswith("\r\x1b[2Kpie-edge: done\n")

@@ -33,7 +33,9 @@ class Desk:
         return self._registry
 
     def loading(self, done: int, total: int, what: str) -> None:
-        self._tell(State(0, "loading", max(done, 0), max(total, 0), what))
+        """Nothing once it is ready, whatever a device still has to say."""
+        if self._opened is None:
+            self._tell(State(0, "loading", max(done, 0), max(total, 0), what))
 
     def ready(self, opened: Opened) -> None:
         self._opened = opened
