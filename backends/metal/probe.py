@@ -7,6 +7,7 @@ import importlib.util
 import platform
 import sys
 
+from pie_edge import remedies
 from pie_edge.backend import Finding
 
 
@@ -16,7 +17,7 @@ def probe(system: str = sys.platform, machine: str | None = None) -> Finding:
     if (machine or platform.machine()) != "arm64":
         return Finding((), "MLX needs Apple silicon")
     if importlib.util.find_spec("mlx") is None:
-        return Finding((), "MLX is not installed", "pip install 'pie-edge[metal]'")
+        return Finding((), "MLX is not installed", remedies.install("metal"))
     metal = importlib.import_module("mlx.core").metal
     if not metal.is_available():
         return Finding((), "MLX finds no Metal device", "run outside a virtual machine, on macOS 14 or newer")

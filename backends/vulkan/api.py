@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pie_edge import remedies
 from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, OutOfMemory
 
 try:
@@ -15,7 +16,7 @@ try:
     from vulkan._vulkan import ffi, lib
 except ImportError as error:
     raise BackendUnavailable(
-        "backend vulkan needs the vulkan package; install it with `pip install 'pie-edge[vulkan]'`"
+        f"backend vulkan needs the vulkan package; install it with `{remedies.install('vulkan')}`"
     ) from error
 except OSError as error:
     raise BackendUnavailable(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from pie_edge import remedies
 from pie_edge.backend import Finding
 from pie_edge.backends.shared import vulkan_loader
 from pie_edge.backends.shared.host import unique
@@ -18,7 +19,6 @@ DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 """With one of these the loader looks at the drivers named there, and at no others."""
 VECTOR_WIDTH = "LP_NATIVE_VECTOR_WIDTH"
 """Bits of llvmpipe's vectors, 32 for each invocation of a subgroup; without it they are as wide as the processor's."""
-PACKAGE_REMEDY = "pip install 'pie-edge[vulkan]'"
 DEVICE_TYPE_CPU = 4
 LEAST_SUBGROUP = 4
 """Invocations that a subgroup has to have: Mesa's software device falls down with two."""
@@ -62,7 +62,7 @@ def _finding(devices: list[_Device], *, installed: bool) -> Finding:
     software = tuple(device.name for device in usable if device.software)
     if not installed:
         names = hardware or software
-        return Finding((), f"{names[0]} is here but not the Python package vulkan", PACKAGE_REMEDY)
+        return Finding((), f"{names[0]} is here but not the Python package vulkan", remedies.install("vulkan"))
     return Finding(hardware or software, software=not hardware, spare=software if hardware else ())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from pie_edge import remedies
 from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, OutOfMemory
 
 try:
@@ -22,7 +23,7 @@ try:
     from wgpu.backends.wgpu_native._ffi import ffi, lib
 except ImportError as error:
     raise BackendUnavailable(
-        "backend wgpu needs the wgpu package; install it with `pip install 'pie-edge[wgpu]'`"
+        f"backend wgpu needs the wgpu package; install it with `{remedies.install('wgpu')}`"
     ) from error
 except OSError as error:
     raise BackendUnavailable(f"backend wgpu can't load wgpu-native ({error}); reinstall the package wgpu") from error

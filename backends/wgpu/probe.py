@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
+from pie_edge import remedies
 from pie_edge.backend import Finding
 
 REMEDY = "install a Vulkan, Metal, Direct3D 12 or OpenGL driver"
@@ -11,7 +12,7 @@ REMEDY = "install a Vulkan, Metal, Direct3D 12 or OpenGL driver"
 
 def probe() -> Finding:
     if importlib.util.find_spec("wgpu") is None:
-        return Finding((), "wgpu is not installed", "pip install 'pie-edge[wgpu]'")
+        return Finding((), "wgpu is not installed", remedies.install("wgpu"))
     try:
         from pie_edge.backends.wgpu.device import survey
 

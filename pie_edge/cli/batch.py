@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pie_edge import remedies
 from pie_edge.cli import interrupts
 from pie_edge.cli.outcome import FAILED, reported
 from pie_edge.cli.progress import Notes
@@ -63,7 +64,7 @@ async def _run(
     try:
         from pie_edge.server.batch import calls, lines, work
     except ModuleNotFoundError as error:
-        raise Unsupported(f"batches need {error.name}; install it with: pip install 'pie-edge[server]'") from None
+        raise Unsupported(f"batches need {error.name}; install it with: {remedies.install('server')}") from None
     lines.resume(answers)  # before a model loads: are the files what they should be?
     sum(1 for _ in lines.read(requests))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pie_edge import remedies
 from pie_edge.cli.inputs import parse_words, read_object
 from pie_edge.cli.outcome import print_json, reported
 from pie_edge.cli.output import Printed
@@ -201,6 +202,6 @@ async def _connected(url: str, api_key: str | None) -> AsyncIterator[Client]:
     try:
         from pie_edge.client import connect
     except ModuleNotFoundError as error:
-        raise Unsupported(f"this needs {error.name}; install it with: pip install 'pie-edge[server]'") from None
+        raise Unsupported(f"this needs {error.name}; install it with: {remedies.install('server')}") from None
     async with connect(url, api_key or os.environ.get("PIE_EDGE_API_KEY")) as client:
         yield client

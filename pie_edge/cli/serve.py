@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pie_edge import remedies
 from pie_edge.cli.outcome import reported
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
@@ -101,7 +102,7 @@ async def _serve(settings: Settings, notes: Notes) -> None:
         from pie_edge.server import logs
         from pie_edge.server.serve import on_signals, serving
     except ModuleNotFoundError as error:
-        raise Unsupported(f"the server needs {error.name}; install it with: pip install 'pie-edge[server]'") from None
+        raise Unsupported(f"the server needs {error.name}; install it with: {remedies.install('server')}") from None
 
     logs.configure("json" if settings.serve.log == "json" else "human", quiet=notes.quiet)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pie_edge import remedies
 from pie_edge.cli.figures import Between, Look, read, rows
 from pie_edge.cli.outcome import reported
 from pie_edge.errors import Disconnected, Unsupported, UsageError
@@ -39,7 +40,7 @@ def top(
         from rich.live import Live
         from rich.text import Text
     except ImportError as error:
-        raise Unsupported(f"{error.name} is not installed; `pip install 'pie-edge[server]'`") from None
+        raise Unsupported(f"{error.name} is not installed; `{remedies.install('server')}`") from None
     look = _look(server, api_key)
     if once:
         for name, text in rows(Between(None, look)):

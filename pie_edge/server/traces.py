@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pie_edge import __version__
+from pie_edge import __version__, remedies
 from pie_edge.errors import UsageError
 from pie_edge.server.exchange import Exchange
 
@@ -31,7 +31,7 @@ def configured(environment: Mapping[str, str] = os.environ) -> Traces | None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError as error:
         raise UsageError(
-            f"{asked} asks for traces, and {error.name} is not installed; `pip install 'pie-edge[otel]'`, or unset it"
+            f"{asked} asks for traces, and {error.name} is not installed; `{remedies.install('otel')}`, or unset it"
         ) from None
     named = {"service.name": environment.get("OTEL_SERVICE_NAME") or "pie-edge", "service.version": __version__}
     provider = TracerProvider(resource=Resource.create(named))

@@ -79,7 +79,15 @@ async def _vulkan() -> Backend:
     return VulkanBackend(chosen, Live(chosen))
 
 
-BACKENDS = {"reference": _reference, "cpu": _cpu, "vulkan": _vulkan}
+async def _wgpu() -> Backend:
+    pytest.importorskip("tests.support.needs_wgpu")
+    from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+
+    chosen = Options(exact=True)
+    return WgpuBackend(chosen, Live(chosen))
+
+
+BACKENDS = {"reference": _reference, "cpu": _cpu, "vulkan": _vulkan, "wgpu": _wgpu}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pie_edge import backend_choice
+from pie_edge import backend_choice, remedies
 from pie_edge.backend import Finding
 from pie_edge.backend_choice import BACKENDS, Choice, PassedOver, choose
 from pie_edge.backends.cuda.probe import probe as probe_cuda
@@ -23,6 +25,7 @@ from pie_edge.backends.vulkan.probe import (
     unique,
 )
 from pie_edge.backends.vulkan.probe import probe as probe_vulkan
+from pie_edge.backends.wgpu.probe import probe as probe_wgpu
 from pie_edge.errors import BackendUnavailable
 
 CPU = Finding(("a processor",))
@@ -215,6 +218,27 @@ def test_without_a_driver_library_the_remedy_is_to_install_one() -> None:
     assert "driver" in probe_cuda(refuse).remedy or sys.platform == "darwin"
     assert probe_vulkan(refuse).reason == "no Vulkan loader"
     assert "libvulkan1" in probe_vulkan(refuse).remedy
+
+
+def test_a_missing_package_is_installed_from_the_checkout_where_this_is_one(tmp_path: Path) -> None:
+    checkout, elsewhere = tmp_path / "pie edge", tmp_path / "elsewhere"
+    own = str(checkout / ".venv")
+    pip = Path(".venv", "Scripts" if sys.platform == "win32" else "bin", "pip")
+    checkout.mkdir()
+    installed = remedies.install("wgpu", root=checkout, prefix=own, folder=checkout)
+    assert installed == "pip install 'pie-edge[wgpu]'"
+    (checkout / "pyproject.toml").touch()
+    assert remedies.install("wgpu", root=checkout, prefix=own, folder=checkout) == f"{pip} install -e '.[wgpu]'"
+    told = remedies.install("wgpu", root=checkout, prefix=own, folder=elsewhere)
+    assert shlex.split(told) == [str(checkout / pip), "install", "-e", f"{checkout}[wgpu]"]
+    told = remedies.install("wgpu", root=checkout, prefix=str(elsewhere), folder=checkout)
+    assert shlex.split(told) == [sys.executable, "-m", "pip", "install", "-e", ".[wgpu]"]
+
+
+def test_the_remedy_for_a_missing_package_is_one_that_works_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _finding([_Device(*DEVICES[1])], installed=False).remedy == remedies.install("vulkan")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert probe_wgpu().remedy == remedies.install("wgpu")
 
 
 def test_metal_wants_macos_on_apple_silicon() -> None:
