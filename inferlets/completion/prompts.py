@@ -81,7 +81,14 @@ def shown(request: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def tokens_of(prompt: Mapping[str, Any]) -> list[int]:
     """Raises UsageError for an empty text where the model has no token to begin with, TemplateError for a conversation that it
-    can't read."""
+    can't read, ContextOverflow for a prompt that is too long to be made tokens of."""
+    try:
+        return _tokens_of(prompt)
+    except errors.ResourceError as error:
+        raise errors.ContextOverflow(f"the prompt is too long: {error}") from None
+
+
+def _tokens_of(prompt: Mapping[str, Any]) -> list[int]:
     if "messages" in prompt:
         return [*_conversation(prompt), *model.encode(prompt["prefill"])]
     content = prompt["content"]

@@ -13,11 +13,13 @@ from pie_edge.errors import (
     InferletError,
     InferletTimeout,
     InvalidHandle,
+    Irreversible,
     ModelNotFound,
     NotReady,
     OutOfPages,
     Overloaded,
     PieError,
+    ResourceError,
     TemplateError,
     TokenizerError,
     Unauthorized,
@@ -49,7 +51,10 @@ _KINDS: tuple[tuple[type[PieError], int, Kind], ...] = (
     (Disconnected, 503, "unavailable"),
     (Unauthorized, 401, "invalid"),
     (InferletTimeout, 504, "timeout"),
+    (Irreversible, 500, "internal"),
+    (ResourceError, 400, "invalid"),
 )
+"""The more specific first. What the built-in inferlet can't have, it wants since a request asks for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,3 +236,26 @@ def test_a_store_forgets_the_oldest_and_what_is_past_its_time() -> None:
     assert store.find("b").id == "b"
     with pytest.raises(BadRequest, match="'a' not found"):
         store.previous("a")
+
+
+JSON_FORMAT = {"format": {"type": "json_schema", "name": "letter", "schema": {"enum": ["a"]}}}
+
+
+@pytest.mark.parametrize("options", [{"text": JSON_FORMAT}, {"tools": [TOOL], "tool_choice": "required"}])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_is_written_under_a_grammar_is_kept_and_goes_on(
+    world: World, options: dict[str, Any], streamed: bool
+) -> None:
+    """Tokens that a grammar leaves no choice about are in the answer without a pass of their own."""
+    found = stream(world, "[call]", **options)[-1].response if streamed else create(world, "[call]", **options)
+    assert found.status == "completed", found.error
+    if "text" in options:
+        assert found.output_text == '"a"'
+    call = found.output[-1]
+    more: Any = (
+        "And?"
+        if call.type == "message"
+        else [{"type": "function_call_output", "call_id": call.call_id, "output": "clear"}]
+    )
+    after = create(world, more, previous_response_id=found.id, tools=options.get("tools", openai.NOT_GIVEN))
+    assert (after.status, after.previous_response_id) == ("completed", found.id)

@@ -17,7 +17,8 @@ def encoded(guest: Guest, text: str, work: Callable[[], Sequence[int]]) -> Token
     other inferlet would have a turn."""
     if len(text) > guest.limits.message:
         raise ResourceError(
-            f"{guest.name} encodes {len(text):,} characters at once, the most is {guest.limits.message:,}; encode it in parts"
+            f"{guest.name} encodes {len(text):,} characters at once, the most is {guest.limits.message:,}; shorten it, "
+            "or encode it in parts"
         )
     if len(text) <= _SHORT:
         return list(work())

@@ -44,7 +44,8 @@ class OtherPart(Strict):
 def _kind(value: Any) -> str:
     """Which branch of a union an object belongs to; one without a type is a message."""
     kind = value.get("type", "message") if isinstance(value, dict) else getattr(value, "type", "message")
-    return kind if kind in TAGS else "other"
+    # What isn't hashable is in no set.
+    return kind if isinstance(kind, str) and kind in TAGS else "other"
 
 
 Part = Annotated[
