@@ -241,7 +241,11 @@ def test_a_store_forgets_the_oldest_and_what_is_past_its_time() -> None:
 JSON_FORMAT = {"format": {"type": "json_schema", "name": "letter", "schema": {"enum": ["a"]}}}
 
 
-@pytest.mark.parametrize("options", [{"text": JSON_FORMAT}, {"tools": [TOOL], "tool_choice": "required"}])
+PARIS = {"type": "object", "properties": {"city": {"enum": ["Paris"]}}, "required": ["city"]}
+PARIS_TOOL = TOOL | {"parameters": PARIS | {"additionalProperties": False}}
+
+
+@pytest.mark.parametrize("options", [{"text": JSON_FORMAT}, {"tools": [PARIS_TOOL], "tool_choice": "required"}])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_what_is_written_under_a_grammar_is_kept_and_goes_on(
     world: World, options: dict[str, Any], streamed: bool
