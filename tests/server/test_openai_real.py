@@ -141,15 +141,13 @@ def test_a_long_prefix_is_read_once_and_a_response_goes_on_from_all_of_it(real: 
 
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_response_under_a_schema_is_kept_and_gone_on_from(real: Real, streamed: bool) -> None:
-    client, served = real
+    client, _ = real
     schema = {"type": "object", "properties": {"city": {"enum": ["Paris", "Oslo"]}}, "required": ["city"]}
     schema["additionalProperties"] = False
     text: Any = {"format": {"type": "json_schema", "name": "place", "schema": schema}}
     asked: Any = {"model": MODEL, "input": "The capital of France?", "text": text, "temperature": 0}
-    if streamed:
-        found = list(client.responses.create(**asked, stream=True))[-1].response
-    else:
-        found = client.responses.create(**asked)
+    made = client.responses.create(**asked, stream=streamed)
+    found = list(made)[-1].response if streamed else made
     assert found.status == "completed", found.error
     jsonschema.validate(json.loads(found.output_text), schema)
     after: Any = client.responses.create(model=MODEL, input="Why?", previous_response_id=found.id, max_output_tokens=3)
