@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 from pie_edge.config import ServeSettings
 from pie_edge.errors import PieError, UsageError
-from pie_edge.server import models
+from pie_edge.server import models, openapi
 from pie_edge.server.access import Access
 from pie_edge.server.gate import Gate
 from pie_edge.server.generation import Service
@@ -75,7 +75,9 @@ def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]
         return response
 
     routes = [*models.routes(service), *(route for provider in known for route in provider.routes(service))]
-    app = Starlette(routes=[*routes, *others], exception_handlers={HTTPException: unknown, Exception: failed})
+    app = Starlette(
+        routes=[*routes, openapi.route(), *others], exception_handlers={HTTPException: unknown, Exception: failed}
+    )
     gate = Gate(app, Access(settings.host, settings.api_keys, settings.cors), settings.body, refuse)
     return App(_with_cors(gate, settings.cors), gate)
 

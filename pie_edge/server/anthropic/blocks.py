@@ -71,7 +71,10 @@ class ToolUseBlock(Strict):
     toolset_name: None = None
 
 
-Texts = Annotated[list[Annotated[TextBlock, BeforeValidator(_no_other)]], BeforeValidator(_as_blocks)]
+Texts = Annotated[
+    list[Annotated[TextBlock, BeforeValidator(_no_other)]],
+    BeforeValidator(_as_blocks, json_schema_input_type=str | list[TextBlock]),
+]
 
 
 class ToolResultBlock(Strict):
@@ -91,4 +94,4 @@ Block = Annotated[
 
 class Message(Strict):
     role: Literal["user", "assistant", "system"]
-    content: Annotated[list[Block], BeforeValidator(_as_blocks)]
+    content: Annotated[list[Block], BeforeValidator(_as_blocks, json_schema_input_type=str | list[Block])]

@@ -20,7 +20,7 @@ def _lower(value: Any) -> Any:
 class Schema(Wire):
     type: Annotated[
         Literal["type_unspecified", "string", "number", "integer", "boolean", "array", "object", "null"] | None,
-        BeforeValidator(_lower),
+        BeforeValidator(_lower, json_schema_input_type=str | None),
     ] = None
     format: str | None = None
     title: str | None = None

@@ -30,7 +30,7 @@ def _whole(value: Any) -> Any:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(_whole, json_schema_input_type=int | str)]
 
 
 def refuse(value: Any, fields: Mapping[str, str]) -> Any:

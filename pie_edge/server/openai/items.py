@@ -38,7 +38,7 @@ class OtherPart(Strict):
     """Known to the API, and refused with a word why."""
 
     model_config = Strict.model_config | {"extra": "allow"}
-    type: str
+    type: str = Field(json_schema_extra={"not": {"enum": [*sorted(TAGS)]}})
 
 
 def _kind(value: Any) -> str:

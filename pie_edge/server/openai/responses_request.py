@@ -69,7 +69,7 @@ class OtherTool(Strict):
     """Known to the API, and refused with a word why."""
 
     model_config = Strict.model_config | {"extra": "allow"}
-    type: str
+    type: str = Field(json_schema_extra={"not": {"const": "function"}})
 
 
 def _kind(value: Any) -> str:
