@@ -175,7 +175,13 @@ class Unauthorized(ServerError):
 
 
 class ProtocolError(ServerError):
+    """``request`` is the id of the request that is wrong; 0 where there is none that could be answered."""
+
     code = "protocol"
+
+    def __init__(self, message: str, request: int = 0) -> None:
+        super().__init__(message)
+        self.request = request
 
 
 class InferletError(PieError):

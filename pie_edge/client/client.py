@@ -119,19 +119,28 @@ class Client:
 
     async def ask(self, what: str, input: Any = None) -> Any:
         """A question to the server's engine, such as ``metrics``. Raises UsageError for one that it doesn't answer."""
-        return json.loads(await self._connection.ask(what, json.dumps(input)))
+        return json.loads(await self._connection.ask(what, _json(input)))
 
 
 def _asked(program: Runnable, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of ``Launch``."""
+    """The fields of ``Launch``. Raises UsageError."""
+    time = options.get("time")
+    if isinstance(time, int | float) and time < 0:
+        raise UsageError(f"time is {time:g} s; give seconds from 0, which is what the server allows")
     named = {"program": program} if isinstance(program, str) else {"source": read(program)}
     name = options.get("name") or (program.name if isinstance(program, Program) else getattr(program, "stem", ""))
     return {**options, **named, "name": name}
 
 
 def _document(input: Mapping[str, Any]) -> str:
+    if not isinstance(input, Mapping):
+        raise UsageError(f"the input is {type(input).__name__}; give a dict")
+    return _json(dict(input))
+
+
+def _json(value: Any) -> str:
     try:
-        return json.dumps(dict(input), ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"the input has no JSON form: {error}; pass numbers, strings, booleans, None, lists and dicts"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from pie_edge.errors import Disconnected, PieError
+from pie_edge.errors import Disconnected, PieError, UsageError
 from pie_edge.protocol.codec import PART
 from pie_edge.protocol.connection import Connection, Event, Remote, error_of
 from pie_edge.protocol.messages import Detach, Ended, FilePart, Message, Send, SendFile, Signal, Terminate
@@ -141,6 +141,8 @@ class Instance:
 
     async def send_file(self, name: str, data: bytes) -> None:
         """A file to it, under a name that is no path. Raises as ``send``, and UsageError."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"a file is bytes, and {name!r:.80} is {type(data).__name__}; encode text first")
         for start in range(0, max(len(data), 1), PART):
             last = start + PART >= len(data)
             await self._connection.tell(SendFile, self.id, name, bytes(data[start : start + PART]), last)

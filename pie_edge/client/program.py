@@ -56,6 +56,8 @@ def read(program: Program | Path) -> str:
     """Its source. Raises UsageError."""
     if isinstance(program, Program):
         return program.source
+    if not isinstance(program, Path):
+        raise UsageError(f"{program!r:.80} is no program; give a function with @inferlet, a Path, or a program's name")
     path = program / "main.py" if program.is_dir() else program
     try:
         return path.read_text(encoding="utf-8")

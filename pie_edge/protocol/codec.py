@@ -25,7 +25,7 @@ def encode(message: Any) -> bytes:
     """Raises UsageError for text without a UTF-8 form, or more than a message holds."""
     try:
         data = msgpack.packb(_written(message))
-    except (UnicodeEncodeError, OverflowError, ValueError) as error:
+    except (UnicodeEncodeError, OverflowError, ValueError, TypeError) as error:
         raise UsageError(f"{_op(type(message))} can't be sent: {error}") from None
     assert isinstance(data, bytes)
     if len(data) > LONGEST:
@@ -38,32 +38,64 @@ def encode(message: Any) -> bytes:
 class Decoder(Generic[T]):
     """Of the messages of one direction."""
 
-    def __init__(self, kinds: Any) -> None:
+    def __init__(self, kinds: Any, pairs: Callable[[list[tuple[Any, Any]]], Any] | None = None) -> None:
+        """``pairs`` makes a map of its pairs, in place of what the last of a key's values is."""
+        self._pairs = pairs
         self._readers = {_op(kind): _record(kind) for kind in get_args(kinds)}
 
     def __call__(self, data: bytes | memoryview) -> T:
-        """Raises ProtocolError."""
+        """Raises ProtocolError, with the id of the request where there is one."""
         if len(data) > LONGEST:
             raise ProtocolError(f"a message of {len(data):,} bytes, the most is {LONGEST:,}")
-        try:
-            value = msgpack.unpackb(data)
-        except Exception as error:  # msgpack raises its own kinds, ValueError and others
-            raise ProtocolError(f"a message that is no MessagePack: {error or type(error).__name__}") from None
-        if not isinstance(value, dict):
-            raise ProtocolError(f"a message is a map, and {type(value).__name__} came")
+        value = self._map(data)
         op = value.pop("op", None)
         reader = self._readers.get(op) if isinstance(op, str) else None
-        if reader is None:
-            raise ProtocolError(f"a message with op {op!r:.80}, which is none of {', '.join(self._readers)}")
         try:
+            if reader is None:
+                raise _WrongError(f"a message with op {op!r:.80}, which is none of {', '.join(self._readers)}")
             message: T = reader(value)
         except _WrongError as wrong:
-            raise ProtocolError(f"{op}: {wrong}") from None
+            said = str(wrong) if reader is None else f"{op}: {wrong}"
+            raise ProtocolError(said, _id(value)) from None
         return message
+
+    def check(self, message: Any) -> None:
+        """What the other side would refuse, before it is sent. Raises UsageError naming the field."""
+        op = _op(type(message))
+        try:
+            self._readers[op]({name: getattr(message, name) for name in message.__slots__})
+        except _WrongError as wrong:
+            raise UsageError(f"{op}: {wrong}") from None
+
+    def _map(self, data: bytes | memoryview) -> dict[Any, Any]:
+        try:
+            value = msgpack.unpackb(data, object_pairs_hook=self._pairs)
+        except _WrongError as wrong:
+            raise ProtocolError(f"a message with {wrong}") from None
+        except Exception as error:  # msgpack raises its own kinds, ValueError and others
+            raise ProtocolError(f"a message that is no MessagePack: {str(error) or type(error).__name__}") from None
+        if not isinstance(value, dict):
+            raise ProtocolError(f"a message is a map, and {type(value).__name__} came")
+        return value
 
 
 class _WrongError(Exception):
     """What is wrong with a value."""
+
+
+def _unambiguous(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Of a key that comes twice nobody could say which was meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _WrongError(f"the field {next(key for key in keys if keys.count(key) > 1)!r:.80} twice")
+    return found
+
+
+def _id(value: dict[Any, Any]) -> int:
+    """Of a request that isn't right otherwise; 0 if it has none."""
+    number = value.get("id")
+    return number if type(number) is int and 0 < number < _MOST else 0
 
 
 def _op(kind: type) -> str:
@@ -134,7 +166,7 @@ def _reader(hint: Any) -> _Reader:
 
 
 def _of(kind: type, value: Any) -> Any:
-    if type(value) is not kind:
+    if not isinstance(value, kind):
         raise _WrongError(f"{value!r:.80} is not of type {kind.__name__}")
     return value
 
@@ -146,16 +178,16 @@ def _one_of(words: tuple[str, ...], value: Any) -> Any:
 
 
 def _whole(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < _MOST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST:
         raise _WrongError(f"{value!r:.80} is no whole number from 0 to {_MOST - 1}")
     return value
 
 
 def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) < float("inf"):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < float("inf"):
         raise _WrongError(f"{value!r:.80} is no number")
     return float(value)
 
 
-to_server: Decoder[ToServer] = Decoder(ToServer)
+to_server: Decoder[ToServer] = Decoder(ToServer, _unambiguous)
 from_server: Decoder[FromServer] = Decoder(FromServer)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pie_edge import errors
 from pie_edge.errors import Disconnected, InferletError, PieError, ProtocolError
 from pie_edge.protocol import VERSION
-from pie_edge.protocol.codec import encode, from_server
+from pie_edge.protocol.codec import encode, from_server, to_server
 from pie_edge.protocol.messages import (
     Answer,
     Ask,
@@ -126,11 +126,13 @@ class Connection:
             self._wire.send(encode(message))
 
     async def request(self, make: Callable[[int], Any], reply: type[R]) -> R:
-        """``make`` is given the request's id."""
+        """``make`` is given the request's id. Raises UsageError for a field that the server would refuse."""
         if self._ending is not None:
             raise self._ending
         number = self.new_id()
-        message = encode(make(number))
+        asked = make(number)
+        to_server.check(asked)
+        message = encode(asked)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         try:

@@ -12,6 +12,8 @@ from pie_edge.errors import Disconnected
 from pie_edge.protocol.framing import Splitter, framed
 
 _PIECE = 2**16
+ENGINE_ENDED = "the server's engine ended, and what was under way in it; it is started again: ask again in a moment"
+"""What whoever waits for something of it is told: it is the other side of all streams."""
 
 
 class Wire(Protocol):
@@ -37,6 +39,8 @@ class Address:
 
 
 class StreamWire:
+    """To an engine's process."""
+
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
@@ -64,7 +68,7 @@ class StreamWire:
             except OSError:
                 piece = b""
             if not piece:
-                raise Disconnected("the other side closed the connection")
+                raise Disconnected(ENGINE_ENDED)
             if messages := list(self._splitter.feed(piece)):
                 return messages
 

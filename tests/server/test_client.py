@@ -7,16 +7,19 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
+import websockets
 
 from pie_edge import errors
 from pie_edge.client import Client, File, Output, Server, connect, inferlet
 from pie_edge.client.websocket import address_of
 from pie_edge.errors import Disconnected, InferletCancelled, NotReady, Unauthorized, UsageError
+from pie_edge.protocol.codec import LONGEST, encode, from_server
+from pie_edge.protocol.messages import Hello, Refused, Status
 from pie_edge.server.serve import Serving
 from tests.server.fronts import tiny_front
 
@@ -142,16 +145,75 @@ def test_who_has_no_key_or_finds_no_server_is_told_by_type() -> None:
 
 
 def test_a_web_socket_that_speaks_something_else_is_closed_and_the_server_lives() -> None:
-    import websockets
+    hello = encode(Hello(1, "careless"))
+    talks = [
+        (["text"], 1003),
+        ([b""], 1002),
+        ([b"\xc1"], 1002),
+        ([b"\x80"], 1002),
+        ([encode(Status(1))], 1002),
+        ([encode(Hello(2, "of tomorrow"))], 1002),
+        ([hello, "text"], 1003),
+        ([hello, b"\xc1"], 1002),
+        ([hello, hello], 1002),
+        ([hello, encode(Status(0))], 1002),
+    ]
 
     async def body(server: Serving, client: Client) -> None:
-        address = address_of(server.url)
-        for first in ("text", b"", b"\xc1", b"\x80"):
-            async with websockets.connect(address, additional_headers={"x-api-key": KEY}, proxy=None) as socket:
-                await socket.send(first)
-                answer = await socket.recv()
-                assert b"protocol" in (answer if isinstance(answer, bytes) else answer.encode())
+        for said, code in talks:
+            heard, closed = await talk(server, said)
+            refused = heard[-1]
+            assert isinstance(refused, Refused), said
+            assert (refused.id, refused.code, closed) == (0, "protocol", code), said
+            assert refused.message, said
+        # Its bytes aren't looked at: there is nothing to answer.
+        assert (await talk(server, [hello, b"x" * (LONGEST + 1)]))[1] == 1009
         assert (await client.status()).phase == "ready"
+
+    with_client(body)
+
+
+async def talk(server: Serving, said: Sequence[str | bytes]) -> tuple[list[Any], int | None]:
+    """What a WebSocket hears after it said that, until it is closed, and the code it is closed with."""
+    address = address_of(server.url)
+    async with websockets.connect(address, additional_headers={"x-api-key": KEY}, proxy=None) as socket:
+        heard: list[Any] = []
+        with suppress(websockets.exceptions.ConnectionClosed):
+            for one in said:
+                await socket.send(one)
+            while True:
+                heard.append(from_server(await socket.recv(decode=False)))
+        return heard, socket.close_code
+
+
+def test_an_argument_of_another_type_is_refused_here_and_nothing_ends() -> None:
+    async def body(server: Serving, client: Client) -> None:
+        other: Any = client
+        instance: Any = await client.launch(echo)
+        wrong: list[tuple[Callable[[], Awaitable[Any]], str]] = [
+            (lambda: other.launch(echo, seed=-1), "launch: seed: -1 is no whole number"),
+            (lambda: other.launch(echo, seed="x"), "launch: seed: 'x'"),
+            (lambda: other.launch(echo, time=-1), "time is -1 s"),
+            (lambda: other.launch(echo, memory=1.5), "launch: memory: 1.5"),
+            (lambda: other.launch(echo, name=5), "launch: name: 5"),
+            (lambda: other.launch(echo, [1]), "the input is list; give a dict"),
+            (lambda: other.submit(echo, time=-1), "time is -1 s"),
+            (lambda: other.run(123, {}), "123 is no program"),
+            (lambda: other.install("x", "y"), "'y' is no program"),
+            (lambda: other.install(5, echo), "install: name: 5"),
+            (lambda: other.signal(5, "x"), "signal: instance: 5"),
+            (lambda: other.terminate(5), "terminate: instance: 5"),
+            (lambda: other.attach(None), "attach: instance: None"),
+            (lambda: other.ask("metrics", object()), "no JSON form"),
+            (lambda: instance.signal(5), "signal: name: 5"),
+            (lambda: instance.send(5), "send: text: 5"),
+            (lambda: instance.send_file("x", "text"), "a file is bytes"),
+        ]
+        for act, said in wrong:
+            with pytest.raises(UsageError, match=said):
+                await act()
+        await instance.send("x")
+        assert await instance.receive() == "X"
 
     with_client(body)
 

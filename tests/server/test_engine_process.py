@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import msgpack
 import pytest
 
 from pie_edge import errors
@@ -292,6 +293,38 @@ def test_terminating_frees_at_once_and_tells_who_is_attached() -> None:
             await other.tell(Terminate, program.remote.instance)
             assert isinstance(error_of(await program.over), errors.InferletCancelled)
             await settled(supervisor, 1.0)
+
+    with_engine(body)
+
+
+def test_a_request_with_a_wrong_field_is_refused_and_nothing_else_ends() -> None:
+    wrong = [
+        {"op": "launch", "id": 5, "input": "{}", "credit": 1, "program": "chat", "seed": -1},
+        {"op": "signal", "id": 6, "instance": "a", "name": 5},
+        {"op": "terminate", "id": 7, "instance": 5},
+        {"op": "no such", "id": 8},
+        {"op": "launch", "id": 9, "input": "{}", "credit": 1, "source": "def main(i): pass", "time": -1.0},
+    ]
+
+    async def body(supervisor: Supervisor) -> None:
+        address = supervisor.address
+        assert address is not None
+        wire = await StreamWire.connect(address)
+        wire.send(encode(Hello(1, "careless", address.secret)))
+        wire.send(encode(Launch(4, "{}", 2**16, source=ECHO)))
+        for one in wrong:
+            wire.send(msgpack.packb(one))
+        wire.send(encode(Status(10)))
+        got: list[Any] = []
+        while not any(isinstance(one, Message) for one in got) or not any(getattr(one, "id", 0) == 10 for one in got):
+            got += map(from_server, await wire.receive())
+        refused = [one for one in got if isinstance(one, Refused)]
+        assert [(one.id, one.code) for one in refused] == [
+            *((number, "protocol") for number in (5, 6, 7, 8)),
+            (9, "usage"),
+        ]
+        assert "seed: -1 is no whole number" in refused[0].message
+        await wire.close()
 
     with_engine(body)
 

@@ -102,6 +102,57 @@ def test_what_isnt_exactly_a_message_is_refused_by_what_is_wrong(change: dict[st
         to_server(msgpack.packb({"op": "send", "id": 1}))
 
 
+@pytest.mark.parametrize(
+    ("change", "request_id"),
+    [
+        ({"text": 1}, 7),
+        ({"more": 1}, 7),
+        ({"op": "shutdown"}, 7),
+        ({"id": 0, "text": 1}, 0),
+        ({"id": "7"}, 0),
+        ({}, None),
+    ],
+)
+def test_what_is_wrong_in_a_request_names_the_request(change: dict[str, Any], request_id: int | None) -> None:
+    fields = {"op": "send", "id": 7, "instance": "a-1", "text": "x"} | change
+    found = None
+    try:
+        to_server(msgpack.packb(fields))
+    except ProtocolError as error:
+        found = error.request
+    assert found == request_id
+
+
+def test_a_field_that_comes_twice_is_refused() -> None:
+    once = msgpack.packb({"op": "status", "id": 1})
+    twice = b"\x83" + once[1:] + msgpack.packb("id") + msgpack.packb(2)
+    with pytest.raises(ProtocolError, match="a message with the field 'id' twice"):
+        to_server(twice)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x91" * 5000, b"\x81\x01\x02", b"\xd9\xff"])
+def test_what_is_no_message_pack_is_refused_with_a_reason(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match=r"a message that is no MessagePack: .+"):
+        to_server(data)
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (Launch(1, "{}", 1, seed=-1), "launch: seed: -1 is no whole number from 0"),
+        (Launch(1, "{}", 1, seed="x"), "launch: seed: 'x' is no whole number"),  # type: ignore[arg-type]
+        (Launch(1, "{}", 1, seed=2**64), "launch: seed: 18446744073709551616 is no whole number"),
+        (Launch(1, "{}", 1, time=float("nan")), "launch: time: nan is no number"),
+        (Launch(1, "{}", 1, detached=1), "launch: detached: 1 is not of type bool"),  # type: ignore[arg-type]
+        (Send(1, "a", 5), "send: text: 5 is not of type str"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_server_would_refuse_is_found_before_it_is_sent(message: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        to_server.check(message)
+    to_server.check(Launch(1, "{}", 1, seed=2**64 - 1, time=3))
+
+
 @pytest.mark.parametrize("value", [[], "x", None, 7])
 def test_a_message_is_a_map(value: Any) -> None:
     with pytest.raises(ProtocolError, match="a message is a map"):

@@ -91,7 +91,7 @@ class Client(asyncio.Protocol):
         end = time.perf_counter() + _SLICE_SECONDS
         while self._arrived and self._transport is not None:
             try:
-                self._take(to_server(self._arrived.popleft()))
+                self._take(self._read(self._arrived.popleft()))
             except PieError as error:
                 self._end(error)
                 return
@@ -103,6 +103,16 @@ class Client(asyncio.Protocol):
         else:
             self._read_on(False)
             asyncio.get_running_loop().call_soon(self._work)
+
+    def _read(self, data: bytes) -> ToServer | None:
+        """None for a request that was answered: it isn't right, and no reason for the others to end."""
+        try:
+            return to_server(data)
+        except ProtocolError as error:
+            if not self._greeted or not error.request:
+                raise
+            self.post(Refused(error.request, error.code, error.message))
+            return None
 
     def _read_on(self, wanted: bool) -> None:
         if self._transport is not None and self._transport.is_reading() != wanted:
@@ -141,7 +151,9 @@ class Client(asyncio.Protocol):
 
     # From the client.
 
-    def _take(self, message: ToServer) -> None:
+    def _take(self, message: ToServer | None) -> None:
+        if message is None:
+            return
         if not self._greeted:
             self._greet(message)
         elif isinstance(message, Hello):

@@ -122,5 +122,7 @@ class Registry:
 
 
 def _within(limits: Limits, asked: Launch) -> Limits:
+    if asked.time is not None and asked.time < 0:
+        raise UsageError(f"time is {asked.time:g} s; give seconds from 0, which is what the server allows")
     times = [one for one in (limits.time, asked.time or 0.0) if one > 0]
     return replace(limits, time=min(times, default=0.0), memory=min(limits.memory, asked.memory or limits.memory))

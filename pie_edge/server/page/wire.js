@@ -13,6 +13,7 @@ export class Wire {
   #listeners = new Map();
   #onState;
   #onClose;
+  #refusal = "";
 
   // `onState` hears of the engine's state, `onClose` once when the connection has ended.
   constructor(onState, onClose) {
@@ -26,7 +27,7 @@ export class Wire {
     this.#socket.binaryType = "arraybuffer";
     this.#socket.onopen = () => this.#send({ op: "hello", version: VERSION, client: "page" });
     this.#socket.onmessage = ({ data }) => this.#take(decode(new Uint8Array(data)));
-    this.#socket.onclose = ({ reason }) => this.#end(reason);
+    this.#socket.onclose = ({ reason }) => this.#end(this.#refusal || reason);
   }
 
   // Runs a program; `listener` gets what comes of it, the message `ended` last. Its instance.
@@ -63,7 +64,10 @@ export class Wire {
       asked?.before(message);
       asked?.resolve(message);
     } else if (asked) asked.reject(new Error(message.message));
-    else this.#socket.close();
+    else {
+      this.#refusal = message.message;
+      this.#socket.close();
+    }
   }
 
   #hear(message) {
