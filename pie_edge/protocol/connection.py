@@ -221,7 +221,8 @@ class Connection:
                     self.forget(remote)
                 remote.sink(message)
             case State(id=0):
-                self._heard(message)
+                self.state = message
+                self._on_state(message)
             case Refused(id=0):
                 raise errors.by_code(message.code)(message.message)
             case Refused():
@@ -233,7 +234,8 @@ class Connection:
                 self._launched(message)
                 self._reply(message.id, message)
             case State():
-                self._heard(message)
+                # An answer is no change: whoever asks every few seconds would tell of it each time.
+                self.state = message
                 self._reply(message.id, message)
             case _:
                 self._reply(message.id, message)
@@ -245,10 +247,6 @@ class Connection:
             return
         remote.instance, remote.name = message.instance, message.name
         self._remotes[message.instance] = remote
-
-    def _heard(self, state: State) -> None:
-        self.state = state
-        self._on_state(state)
 
     def _reply(self, number: int, reply: Any) -> None:
         future = self._waiting.get(number)

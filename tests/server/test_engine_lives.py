@@ -130,6 +130,20 @@ def test_requests_before_the_model_is_there_are_told_to_come_again() -> None:
     asyncio.run(body())
 
 
+def test_a_change_of_an_engine_s_state_is_told_once_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "_PULSE_SECONDS", 0.01)
+    states: list[State] = []
+
+    async def body() -> None:
+        async with engine(states) as supervisor:
+            for _ in range(20):
+                assert (await supervisor.connection.status()).phase == "ready"
+                await asyncio.sleep(0.01)
+            assert [state.phase for state in states].count("ready") == 1
+
+    asyncio.run(body())
+
+
 def test_an_engine_that_hangs_is_ended_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor_module, "_PULSE_SECONDS", 0.1)
     monkeypatch.setattr(supervisor_module, "_SILENT_SECONDS", 1.0)
