@@ -8,12 +8,17 @@ import os
 import re
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pie_edge.client import Program, connect
 from pie_edge.config import load
+from pie_edge.errors import Disconnected
+from pie_edge.protocol.wire import ENGINE_ENDED
+from pie_edge.server.logs import LOGGER
 from pie_edge.server.serve import Serving, serving
 from tests.server.fronts import CHAT, SCRIPTS, answer, ask, asking, chat, front, text_of, tiny_front, write_model
 
@@ -175,6 +180,69 @@ def test_being_told_twice_to_stop_ends_it_at_once(scripted: Path) -> None:
                 await asyncio.wait_for(running, 2)
 
     asyncio.run(body())
+
+
+def test_a_request_has_one_id_for_its_client_and_for_the_log(
+    scripted: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER, "propagate", True)
+    body_of = {"max_tokens": 5, "messages": [{"role": "user", "content": "[short]"}]}
+
+    async def body(server: Serving) -> None:
+        with caplog.at_level("INFO", LOGGER.name):
+            for model, given in (("scripted", "mine-1"), ("scripted", ""), ("nobody", "mine-2"), ("nobody", "")):
+                sent = json.dumps(body_of | {"model": model}).encode()
+                answered = await ask(server.url, "POST", "/v1/messages", sent, x_request_id=given)
+                id = answered.headers["x-request-id"]
+                assert (answered.headers["request-id"], id.startswith(given or "req_")) == (id, True)
+                assert answered.json.get("request_id", id) == id
+                assert f"[{id}]" in caplog.messages[-1]
+
+    on_front(scripted, body)
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    CHAT: {"model": "scripted", "messages": [{"role": "user", "content": "[long]"}], "stream": True},
+    "/v1/responses": {"model": "scripted", "input": "[long]", "stream": True},
+    "/v1/messages": {
+        "model": "scripted",
+        "max_tokens": 300,
+        "messages": [{"role": "user", "content": "[long]"}],
+        "stream": True,
+    },
+    "/v1beta/models/scripted:streamGenerateContent?alt=sse": {
+        "contents": [{"role": "user", "parts": [{"text": "[long]"}]}]
+    },
+}
+
+
+def test_what_was_under_way_in_an_engine_that_is_killed_says_so(scripted: Path) -> None:
+    async def body(server: Serving) -> None:
+        async with connect(server.url) as client, AsyncExitStack() as stack:
+            streams = [
+                await stack.enter_async_context(asking(server.url, "POST", path, json.dumps(sent).encode()))
+                for path, sent in ASKED.items()
+            ]
+            for reader, _ in streams:
+                await reader.readuntil(b"w0 ")
+            whole = asyncio.create_task(ask(server.url, "POST", CHAT, chat("[long]")))
+            waiting = await client.launch(WAITS)
+            while server._gate.working < len(streams) + 1:
+                await asyncio.sleep(0.005)
+            assert server.supervisor.pid is not None
+            os.kill(server.supervisor.pid, signal.SIGKILL)
+            for reader, _ in streams:
+                assert ENGINE_ENDED.encode() in await asyncio.wait_for(reader.read(-1), 20)
+            answered = await whole
+            assert (answered.status, answered.json["error"]["message"]) == (503, ENGINE_ENDED)
+            for ask_it in (waiting.result, waiting.receive, client.list):
+                with pytest.raises(Disconnected, match=re.escape(ENGINE_ENDED)):
+                    await ask_it()
+
+    on_front(scripted, body)
+
+
+WAITS = Program("waits", "async def main(input):\n    from inferlet import session\n    await session.receive()")
 
 
 def test_an_engine_that_is_killed_leaves_a_server_that_says_so_and_comes_back(scripted: Path) -> None:

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from pie_edge.errors import PieError
 from pie_edge.server import wire
+from pie_edge.server.exchange import current
 from pie_edge.server.failures import Failure, failure
 
 _TYPES = {
@@ -35,7 +36,9 @@ def error_body(status: int, error: PieError) -> dict[str, Any]:
 
 
 def request_id() -> str:
-    return f"req_{secrets.token_hex(12)}"
+    """By which the log knows it, too."""
+    exchange = current.get()
+    return f"req_{secrets.token_hex(12)}" if exchange is None else exchange.id
 
 
 def _message(told: Failure) -> str:
