@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,6 +13,8 @@ from starlette.datastructures import Headers
 
 from pie_edge.errors import Unauthorized, UsageError
 
+_NAME = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
+"""A Host header's name, with a port or without; nothing else is one."""
 OPEN = frozenset({"/", "/health"})
 """What needs no key: the page has a field for it, and health tells nothing but that."""
 PAGE = "/page/"
@@ -53,7 +56,8 @@ class Access:
 
     def _check_host(self, host: str) -> None:
         """A page can have its own name lead to 127.0.0.1, and would be of our origin then: its name gives it away."""
-        name = urlsplit(f"//{host}").hostname or ""
+        found = _NAME.fullmatch(host)
+        name = "" if found is None else (found["v6"] or found["name"]).lower().removesuffix(".")
         if self._names is not None and name not in self._names and not name.endswith(".localhost"):
             raise UsageError(
                 f"this server is for {' and '.join(sorted(self._names))}, and was asked for as {host[:80]!r}"

@@ -70,13 +70,32 @@ def test_health_and_the_page_need_no_key_but_a_web_socket_does() -> None:
         asked(access, "/metrics")
 
 
-@pytest.mark.parametrize("host", ["localhost:1", "127.0.0.1", "[::1]:8642", "LOCALHOST", "pie.localhost:80"])
+@pytest.mark.parametrize(
+    "host", ["localhost:1", "127.0.0.1", "[::1]:8642", "LOCALHOST", "pie.localhost:80", "localhost.", "localhost.:8642"]
+)
 def test_this_machine_s_own_names_are_answered(host: str) -> None:
     asked(Access("127.0.0.1", (), ()), host=host)
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil.example", "10.0.0.1"]
+    "host",
+    [
+        *(
+            "evil.example",
+            "127.0.0.1.evil.example:80",
+            "",
+            "localhost.evil.example",
+            "10.0.0.1",
+            "127.0.0.1, evil.example",
+        ),
+        *(
+            "localhost:evil.example",
+            "evil.example@localhost",
+            "localhost@evil.example",
+            "localhost:80:80",
+            "localhost/x",
+        ),
+    ],
 )
 def test_a_page_whose_name_leads_to_this_machine_is_refused(host: str) -> None:
     with pytest.raises(UsageError, match="this server is for"):
