@@ -260,7 +260,9 @@ def _from_flags(flags: Mapping[str, Any]) -> Layer:
     layer: Layer = {}
     for name, given in flags.items():
         if given is not None:
-            key = KEYS[name]
+            key = KEYS.get(name)
+            if key is None:
+                raise ConfigError(f"{name} is no setting of pie-edge{_nearest(name, KEYS)}")
             value = key.kind.read(given) if isinstance(given, str) else given
             layer[name] = _checked(key, value, key.flag), key.flag
     return layer
@@ -331,7 +333,8 @@ def _checked(key: Key, value: object, place: str) -> Any:
     try:
         return key.kind.parse(value)
     except ValueError:
-        raise ConfigError(f"{place}: {key.name} is {_shown(value)}; it must be {key.kind.expects}") from None
+        found = "what isn't shown here" if key.kind.hidden else _shown(value)
+        raise ConfigError(f"{place}: {key.name} is {found}; it must be {key.kind.expects}") from None
 
 
 def _shown(value: object) -> str:

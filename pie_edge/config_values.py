@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 UNITS = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -16,12 +16,14 @@ ANY_TEXT = "a text"
 @dataclass(frozen=True)
 class Kind:
     """``parse`` takes what TOML holds and raises ValueError if it isn't ``expects``; ``read`` turns the text of an
-    environment variable or a flag into what TOML would hold; ``write`` is a parsed value as TOML."""
+    environment variable or a flag into what TOML would hold; ``write`` is a parsed value as TOML. A ``hidden`` value isn't shown,
+    not as one that is refused either."""
 
     expects: str
     parse: Callable[[object], Any]
     read: Callable[[str], object]
     write: Callable[[Any], str]
+    hidden: bool = False
 
 
 def _literal(text: str) -> object:
@@ -159,7 +161,8 @@ def secrets() -> Kind:
     def fits(one: str) -> bool:
         return bool(one) and one.isascii() and one.isprintable() and " " not in one
 
-    return _texts(fits, "a list of keys, each of printable ASCII characters without spaces", lambda one: HIDDEN)
+    kind = _texts(fits, "a list of keys, each of printable ASCII characters without spaces", lambda one: HIDDEN)
+    return replace(kind, hidden=True)
 
 
 _ORIGIN = re.compile(r"\*|https?://(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")

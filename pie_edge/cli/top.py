@@ -12,6 +12,7 @@ import typer
 from pie_edge import remedies
 from pie_edge.cli.figures import Between, Look, read, rows
 from pie_edge.cli.outcome import reported
+from pie_edge.cli.remote import DEFAULT_URL
 from pie_edge.errors import Disconnected, Unsupported, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ PATIENCE = 10.0
 
 @reported
 def top(
-    server: Annotated[str, typer.Argument(metavar="[URL]", help="The server.")] = "http://127.0.0.1:8080",
+    server: Annotated[str, typer.Argument(metavar="[URL]", help="The server.")] = DEFAULT_URL,
     api_key: Annotated[
         str, typer.Option(envvar="PIE_EDGE_API_KEY", help="The server's key, if it has one.", show_envvar=True)
     ] = "",
@@ -60,6 +61,8 @@ def top(
 def _look(server: str, api_key: str) -> Look:
     request = urllib.request.Request(server.rstrip("/") + "/metrics")
     if api_key:
+        if not api_key.isascii() or not api_key.isprintable():
+            raise UsageError("the API key is none: it has other characters than printable ASCII ones")
         request.add_header("authorization", f"Bearer {api_key}")
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:

@@ -140,7 +140,7 @@ def _document(input: Mapping[str, Any]) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"the input has no JSON form: {error}; pass numbers, strings, booleans, None, lists and dicts"

@@ -32,7 +32,7 @@ class WebSocketWire:
     async def open(cls, url: str, api_key: str | None) -> WebSocketWire:
         """Raises Disconnected if nothing listens there, and what the server refuses by the error's code."""
         address = address_of(url)
-        headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
+        headers = {"authorization": f"Bearer {checked_key(api_key)}"} if api_key else {}
         options: dict[str, Any] = {}
         if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
             options["proxy"] = None
@@ -95,6 +95,13 @@ class WebSocketWire:
             pass  # ``receive`` tells
         finally:
             self._less.set()
+
+
+def checked_key(key: str) -> str:
+    """The same. Raises UsageError for what can't stand in a header, and isn't shown."""
+    if not isinstance(key, str) or not key.isascii() or not key.isprintable() or " " in key:
+        raise UsageError("the API key is none: it has other characters than printable ASCII ones without spaces")
+    return key
 
 
 def address_of(url: str) -> str:

@@ -7,6 +7,7 @@ import re
 import tomllib
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -190,6 +191,32 @@ def test_keys_of_the_api_are_never_shown() -> None:
     configuration = load({"serve.api_keys": ["sesame"]}, {})
     assert "sesame" not in KEYS["serve.api_keys"].kind.write(configuration.value("serve.api_keys"))
     assert "sesame" not in str(_as_object(configuration))
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "file"),
+    [
+        ({"serve.api_keys": ["sesame", "x y"]}, {}, ""),
+        ({}, {"PIE_EDGE_SERVE_API_KEYS": "sesame,schlüssel"}, ""),
+        ({}, {}, '[serve]\napi_keys = ["sesame", "x y"]\n'),
+        ({}, {}, '[serve]\napi_keys = "sesame"\n'),
+    ],
+)
+def test_keys_that_are_refused_are_not_shown_either(
+    flags: dict[str, Any], environment: dict[str, str], file: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(file)
+    with pytest.raises(
+        ConfigError, match=r"serve\.api_keys is what isn't shown here; it must be a list of keys"
+    ) as failed:
+        load(flags, {**environment, "PIE_EDGE_CONFIG": str(path)})
+    assert "sesame" not in failed.value.message
+
+
+def test_a_setting_that_there_isn_t_is_refused_from_a_program_too() -> None:
+    with pytest.raises(ConfigError, match="bogus is no setting of pie-edge"):
+        load({"bogus": 1}, {})
 
 
 def test_the_reference_page_is_the_one_generated_from_the_settings() -> None:

@@ -251,6 +251,7 @@ def test_a_server_of_one_s_own_starts_and_ends_with_its_block() -> None:
         for model, settings, kind in (
             ("broken", {}, errors.BadCheckpoint),
             ("tiny", {"serve.queue": -1}, errors.ConfigError),
+            ("tiny", {"bogus": 1}, errors.ConfigError),
         ):
             with pytest.raises(kind):
                 async with TinyServer(model, settings):
