@@ -87,6 +87,8 @@ def serve(
 class LoggedNotes(Notes):
     """Notes as events of the log."""
 
+    _last = ""
+
     def note(self, text: str) -> None:
         from pie_edge.server import logs
 
@@ -94,7 +96,10 @@ class LoggedNotes(Notes):
             logs.event("note", text, message=text)
 
     def __call__(self, done: int, total: int, what: str) -> None:
-        """How far loading is, health says: a log has no bar that moves."""
+        """How far loading is, health says: a log has no bar that moves. What has no length, as an engine's end, is told once."""
+        if not total and what != self._last:
+            self.note(what)
+        self._last = what
 
 
 async def _serve(settings: Settings, notes: Notes) -> None:

@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
 
+QUIET = ("/health", "/metrics")
+"""What is asked for all the time: told of only when it fails."""
 _OWN_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,100}")
 """What a client may name a request. Nothing else of a client's gets into logs and headers unescaped."""
 

@@ -9,12 +9,10 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Literal, TextIO
 
-from pie_edge.server.exchange import Exchange
+from pie_edge.server.exchange import QUIET, Exchange
 
 LOGGER = logging.getLogger("pie_edge")
 UVICORN = logging.getLogger("uvicorn")
-QUIET = ("/health", "/metrics")
-"""What is asked for all the time, and told of only when it fails."""
 Format = Literal["human", "json"]
 
 

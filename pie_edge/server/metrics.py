@@ -107,15 +107,15 @@ class HttpMetrics:
             gauge = Gauge(f"{PREFIX}generations_{name}", f"Generations {text}.", registry=self.registry)
             gauge.set_function(figure)
 
-    def began(self) -> None:
-        self._active.inc()
+    def active(self, more: int) -> None:
+        """One that began, or -1: one that ended."""
+        self._active.inc(more)
 
     def interval(self, seconds: float) -> None:
         """Between two tokens of one answer."""
         self._intervals.observe(seconds)
 
     def ended(self, exchange: Exchange) -> None:
-        self._active.dec()
         self._requests.labels(exchange.method, exchange.path, str(exchange.status)).inc()
         self._seconds.labels(exchange.path).observe(exchange.seconds)
         if exchange.to_first_token is not None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import MutableHeaders
 
 from pie_edge.errors import PieError
-from pie_edge.server.exchange import Exchange, Listener, current, request_id
+from pie_edge.server.exchange import QUIET, Exchange, Listener, current, request_id
 from pie_edge.server.generation import (
     Began,
     CallArguments,
@@ -58,11 +58,14 @@ class Observing:
             await send(message)
 
         token = current.set(exchange)
-        self._metrics.began()
+        # Whoever looks at the figures is none of them.
+        counted = scope["path"] not in QUIET
+        self._metrics.active(int(counted))
         try:
             await self._app(scope, receive, sending)
         finally:
             current.reset(token)
+            self._metrics.active(-int(counted))
             exchange.ended = time.perf_counter()
             # Without an answer it was the client that left, or an exception of ours, which the server answers with 500.
             exchange.status = exchange.status or 500

@@ -6,8 +6,10 @@ import asyncio
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +25,9 @@ from tests.backend.test_statistics import answers
 from tests.server.watched import PIECES, SECRET, Scripted, ask, watched
 from tests.support.reference_backend import ReferenceBackend
 from tests.support.tiny import open_tiny
+from tests.support.tiny_text import TinyTokenizer, TinyTurns
 
+DOCS = Path(__file__).parents[2] / "docs"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"x-request-id": "mine-1", "authorization": f"Bearer {SECRET}"}
 
@@ -82,7 +86,7 @@ def test_metrics_count_requests_tokens_and_the_time_between_them() -> None:
     text = asyncio.run(body())
     assert value(text, "http_requests_total", method="POST", path="/chat/{name}", status="200") == 2
     assert value(text, "http_requests_total", method="GET", path="other", status="404") == 1
-    assert value(text, "http_requests_active") == 1
+    assert value(text, "http_requests_active") == 0
     assert value(text, "time_to_first_token_seconds_count") == 2
     assert value(text, "inter_token_seconds_count") == 2 * (len(PIECES) - 1)
     assert value(text, "inter_token_seconds_sum") >= 2 * (len(PIECES) - 1) * 0.002
@@ -134,6 +138,52 @@ def test_the_engines_figures_are_the_same_in_prometheus_form() -> None:
         assert value(text, f"{name}_count") == sum(histogram["counts"])
         assert value(text, f"{name}_sum") == pytest.approx(histogram["sum"])
         assert value(text, f"{name}_bucket", le=repr(float(histogram["bounds"][0]))) == histogram["counts"][0]
+
+
+def test_the_docs_name_every_figure_there_is() -> None:
+    async def body() -> bytes:
+        from pie_edge.host import Host, Limits
+
+        engine = await open_tiny(ReferenceBackend())
+        tokenizer: Any = TinyTokenizer()
+        host = await Host.open(engine, tokenizer, TinyTurns(), Limits())
+        snapshot = {"info": {"model": "tiny"}} | host.metrics()
+        await host.close()
+        await engine.close()
+
+        async def given() -> Mapping[str, Any]:
+            return snapshot
+
+        app, figures = watched(Scripted(), snapshot=given)
+        figures.follow(lambda: 0, lambda: 0)
+        await ask(app, "POST", "/chat/a")
+        return (await ask(app, "GET", "/metrics"))[2]
+
+    told = {
+        sample.name.removeprefix("pie_edge_").removesuffix("_bucket")
+        for family in text_string_to_metric_families(asyncio.run(body()).decode())
+        for sample in family.samples
+        if not sample.name.endswith(("_sum", "_count"))
+    }
+    rows = re.findall(r"^\| (`.*?) \|", (DOCS / "observability.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    assert (told - named, named - told - {"requests", "queue", "batch", "control", "device", "guest"}) == (set(), set())
+
+
+def test_the_figures_of_requests_leave_out_who_looks_at_them() -> None:
+    class Looking(Scripted):
+        async def generate(self, request: Any) -> Any:
+            self.seen = await ask(app, "GET", "/metrics")
+            async for event in super().generate(request):
+                yield event
+
+    async def body() -> bytes:
+        await ask(app, "POST", "/chat/a")
+        return looking.seen[2]
+
+    looking = Looking()
+    app, _ = watched(looking)
+    assert value(asyncio.run(body()), "http_requests_active") == 1
 
 
 def test_a_request_is_one_line_of_json_without_its_secrets(logged: io.StringIO) -> None:

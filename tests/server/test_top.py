@@ -27,7 +27,6 @@ def exposition(steps: int, times: list[float]) -> str:
         exchange = Exchange("r", "POST", "/v1/chat/completions", status=200, prompt=5, generated=7)
         exchange.first = exchange.began + seconds
         exchange.ended = exchange.began + 2 * seconds
-        http.began()
         http.ended(exchange)
     device = Histogram(SECONDS)
     for _ in range(steps):
