@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pie_edge.backend import in_thread
+from pie_edge.backend import Stop
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.api import Driver
 from pie_edge.backends.cuda.compiler import Compiler
@@ -18,7 +19,7 @@ from pie_edge.backends.cuda.memory import Buffer, Region
 from pie_edge.backends.cuda.session import Compile, Download, Session
 from pie_edge.backends.cuda.tuning import Tuning, default_tuning
 from pie_edge.backends.shared import examination
-from pie_edge.backends.shared.device_backend import DeviceBackend
+from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.open_device import OpenDevice
 from pie_edge.backends.shared.remembered import Record, Subject
@@ -55,14 +56,14 @@ class Options:
 class Live(OpenDevice):
     """What an open device consists of; it dies when the device is lost."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, stop: Stop | None = None) -> None:
         gpu = Gpu(Driver(options.library), options.device)
         facts = gpu.facts
         self.facts: Facts = facts
         self.max_binding = options.max_binding or _ANY
         memory = min(options.memory or facts.memory, facts.memory)
         compile_kernels = options.compile_kernels or nvrtc.Compiler(facts.architecture, options.cache_dir)
-        self.session: Session = Session(gpu, memory, compile_kernels)
+        self.session: Session = Session(gpu, memory, compile_kernels, stop)
         self.tuning: Any = options.tuning or default_tuning(facts)
         self.loader: Loader[Buffer] = Loader(self.session, self.tuning.interleaved, self.max_binding)
         self.compiler: Compiler = Compiler(self.session, self.loader, self.tuning)
@@ -78,8 +79,10 @@ class Live(OpenDevice):
         if (passed.read() or {}).get("passed") is True:
             return
         try:
-            options.progress(0, 0, f"compiling and testing CUDA's kernels on {facts.name} (once)")
-            examination.check("CUDA", facts.name, served, not options.exact, self._examine)
+            what = f"compiling and testing CUDA's kernels on {facts.name} (once)"
+            options.progress(0, 0, what)
+            examine = partial(self._examine, lambda done, total: options.progress(done, total, what))
+            examination.check("CUDA", facts.name, served, not options.exact, examine)
         except BaseException:
             self.close()
             raise
@@ -120,15 +123,15 @@ async def open_cuda(
     if memory < 0:
         raise UsageError(f"the CUDA backend was asked for {memory} bytes; give 0 for what the device has")
     options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, progress=progress)
-    return CudaBackend(options, await in_thread(Live, options))
+    return CudaBackend(options, await open_live(partial(Live, options)))
 
 
 class CudaBackend(DeviceBackend[Live]):
     id, title, kinds = "cuda", "CUDA", KINDS
 
     def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact)
+        super().__init__(live, options.exact, options.progress)
         self._options = options
 
-    def _reopen(self) -> Live:
-        return Live(self._options)
+    def _reopen(self, stop: Stop) -> Live:
+        return Live(self._options, stop)

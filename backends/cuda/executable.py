@@ -126,6 +126,13 @@ class Recorded:
         if not self._slots:
             self._slots.append(self._new_slot())
 
+    def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
+        """As ``run``, but waits for its end, which ``between`` hears of: a graph is one launch."""
+        flight = self.run(given)
+        self._session.timeline.drain()
+        between(1, 1)
+        return flight
+
     def run(self, given: Mapping[str, BytesLike]) -> Flight:
         """Enqueue a step. Raises DeviceLost."""
         slot, wiring, session = self._free_slot(), self._wiring, self._session

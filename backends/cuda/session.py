@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
 
+from pie_edge.backend import Stop
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.launch import Kernel, Launch
 from pie_edge.backends.cuda.memory import Buffer, Memory, Pinned, Region
@@ -26,7 +27,8 @@ Compile = Callable[[str, str, tuple[str, ...]], bytes]
 
 
 class Session:
-    def __init__(self, gpu: Gpu, memory: int, compile_kernels: Compile) -> None:
+    def __init__(self, gpu: Gpu, memory: int, compile_kernels: Compile, stop: Stop | None = None) -> None:
+        self.stop = stop or Stop()
         self.gpu = gpu
         self.memory = Memory(gpu, memory)
         self.timeline = Timeline(gpu)
@@ -139,11 +141,16 @@ class Session:
         wanted = {_module(kernel): None for kernel in kernels if _module(kernel) not in self._modules}
         if len(wanted) > 1:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                images = list(pool.map(lambda key: self._compile(*key), wanted))
+                images = list(pool.map(self._image, wanted))
         else:
-            images = [self._compile(*key) for key in wanted]
+            images = [self._image(key) for key in wanted]
         for key, image in zip(wanted, images, strict=True):
             self._modules[key] = self.gpu.made(f"load {key[0]}", "cuModuleLoadData", ctypes.c_char_p(image))
+
+    def _image(self, module: Module) -> bytes:
+        """Unless whoever opens the device has given it up."""
+        self.stop.look()
+        return self._compile(*module)
 
     def function(self, kernel: Kernel) -> c_void_p:
         """Compiled and loaded when it is first asked for. Raises BackendError with what the compiler said."""
