@@ -184,3 +184,5 @@ class Finding:
     """All its devices are software implementations."""
     spare: tuple[str, ...] = ()
     """Software devices beside real ones: taken only when asked for."""
+    unseen: str = ""
+    """What else there may be that isn't looked at, and how it would be: for whoever asks for a device that isn't here."""

@@ -125,7 +125,8 @@ def _device(backend: str, found: Finding, wanted: str) -> str:
     for name in devices:
         if wanted.casefold() in name.casefold() and not _is_index(wanted):
             return name
-    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(devices)}")
+    unseen = f". {found.unseen}" if found.unseen else ""
+    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(devices)}{unseen}")
 
 
 def _is_index(device: str) -> bool:

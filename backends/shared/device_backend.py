@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from pie_edge.backend import BytesLike, Limits, Stop, WeightSource, in_thread
+from pie_edge.backends.shared.first_step import FirstSteps
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.errors import DeviceLost, Unsupported
@@ -21,9 +21,6 @@ from pie_edge.program.ops import Program, Role, Value
 
 PROGRAMS = 8
 """Compiled Programs, as large as the largest, that a footprint has room for: a session has a few more, and smaller ones."""
-
-LONG_SECONDS = 2.0
-"""What a first run may take before a note says why."""
 
 
 class Flight(Protocol):
@@ -79,7 +76,7 @@ class Live(Protocol):
     def download(self, regions: Sequence[Region[Any]]) -> Any:
         """A Flight, whose ``outputs()`` are the pieces by number."""
 
-    def load(self, value: Value, source: WeightSource) -> Weight: ...
+    def load(self, value: Value, source: WeightSource, stop: Stop) -> Weight: ...
 
     def unload(self, weight: Weight) -> None: ...
 
@@ -125,7 +122,7 @@ class DeviceExecutable:
     buffers: Mapping[str, Any]
     recorded: Any
     ran: bool = False
-    """Some run of it is done: drivers have compiled what they leave for then."""
+    """It isn't its first run that comes next."""
 
 
 @dataclass(eq=False)
@@ -154,9 +151,7 @@ class DeviceBackend(ABC, Generic[LiveT]):
     def __init__(self, live: LiveT, exact: bool, progress: Callable[[int, int, str], None]) -> None:
         self._live = live
         self._exact = exact
-        self._progress = progress
-        self._compiled = False
-        """A note has told why a first step takes so long."""
+        self._first = FirstSteps(progress)
         self._states: list[State] = []
         self._weights: list[LoadedWeight] = []
         self._executables: weakref.WeakSet[DeviceExecutable] = weakref.WeakSet()
@@ -229,8 +224,9 @@ class DeviceBackend(ABC, Generic[LiveT]):
             return DeviceDownload(self._live, None)
 
     async def load(self, value: Value, source: WeightSource) -> LoadedWeight:
+        stop = Stop()
         async with self._work:
-            weight = await in_thread(self._live.load, value, source)
+            weight = await in_thread(self._live.load, value, source, stop, stop=stop)
         loaded = LoadedWeight(value, source, weight)
         self._weights.append(loaded)
         return loaded
@@ -249,6 +245,9 @@ class DeviceBackend(ABC, Generic[LiveT]):
     def run(self, executable: DeviceExecutable, inputs: Mapping[str, BytesLike]) -> DeviceTicket:
         if self._closed:
             raise DeviceLost(f"{executable.program.name}: the {self.title} backend was closed")
+        if not executable.ran and executable.program.by_role(Role.OUTPUT):
+            self._first.begin(self._live.name)
+        executable.ran = True
         try:
             flight = executable.recorded.run(inputs)
         except DeviceLost:
@@ -279,8 +278,7 @@ class DeviceBackend(ABC, Generic[LiveT]):
     async def _outputs(self, ticket: DeviceTicket | DeviceDownload) -> Mapping[str, memoryview]:
         self._reading += 1
         try:
-            with self._telling(ticket):
-                await ticket.live.wait(ticket.flight.value)
+            await ticket.live.wait(ticket.flight.value)
             found: Mapping[str, memoryview]
             if isinstance(ticket, DeviceDownload):
                 found = ticket.flight.outputs()
@@ -288,34 +286,15 @@ class DeviceBackend(ABC, Generic[LiveT]):
                 found = ticket.executable.recorded.outputs(ticket.flight)
             return found
         finally:
+            self._first.end()
             self._reading -= 1
-
-    @contextmanager
-    def _telling(self, ticket: DeviceTicket | DeviceDownload) -> Iterator[None]:
-        """Say, once, why the first run of a Program takes long, if it does."""
-        if self._compiled or isinstance(ticket, DeviceDownload) or ticket.executable.ran:
-            yield
-            return
-        what = f"a first step on {ticket.live.name}: its driver compiles kernels as they first run"
-
-        def tell() -> None:
-            self._compiled = True
-            self._progress(0, 0, what)
-
-        timer = asyncio.get_running_loop().call_later(LONG_SECONDS, tell)
-        try:
-            yield
-        finally:
-            timer.cancel()
-            ticket.executable.ran = True
-            if self._compiled:
-                self._progress(1, 1, what)
 
     async def close(self) -> None:
         """Finish what is enqueued, and give everything back. Closing again does nothing."""
         async with self._work:
             if not self._closed:
                 self._closed = True
+                self._first.end()
                 await in_thread(self._live.drain)
                 await asyncio.sleep(0)  # readers that were to begin do
                 while self._reading:
@@ -333,15 +312,22 @@ class DeviceBackend(ABC, Generic[LiveT]):
     def _reopened(self, lost: Live, stop: Stop) -> LiveT:
         lost.close()
         live = self._reopen(stop)
+        try:
+            self._refill(live, stop)
+        except BaseException:
+            live.close()
+            raise
+        return live
+
+    def _refill(self, live: LiveT, stop: Stop) -> None:
         if self._expected is not None:
             live.expect(*self._expected)
         for state in self._states:
             state.region = live.zeroed(state.nbytes, state.role)
         for loaded in self._weights:
-            loaded.weight = live.load(loaded.value, loaded.source)
+            loaded.weight = live.load(loaded.value, loaded.source, stop)
         for executable in self._executables:
             executable.recorded = _compile(live, executable.program, executable.buffers)
-        return live
 
 
 async def open_live(make: Callable[[Stop], LiveT]) -> LiveT:

@@ -8,7 +8,7 @@ from typing import Generic, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pie_edge.backend import WeightSource
+from pie_edge.backend import Stop, WeightSource
 from pie_edge.backends.shared.placement import aligned
 from pie_edge.backends.shared.pools import Pools, buffer_sizes, expected_bytes, stands_alone
 from pie_edge.backends.shared.region import B, Region
@@ -54,17 +54,24 @@ class Loader(Generic[B]):
         """The buffers that loading them will make, once they are expected."""
         return list(buffer_sizes(weights, self._interleaved, self._most))
 
-    def load(self, value: Value, source: WeightSource) -> Weight:
-        """Bring a weight to the device. Raises OutOfMemory. Runs in a worker thread."""
+    def load(self, value: Value, source: WeightSource, stop: Stop | None = None) -> Weight:
+        """Bring a weight to the device. Raises OutOfMemory. Runs in a worker thread, and ends between two megabytes when it is
+        told to ``stop``: what it took is given back."""
         assert value.encoding is not None
         if len(value.shape) == 1:
             return self._load_vector(value, source)
         rows, columns = value.shape
         packed = packing(value.encoding, columns, self._interleaved)
-        parts = [
-            self._load_part(value.name, packed, source, first, count)
-            for first, count in split_rows(rows, packed.rows_within(self._most))
-        ]
+        parts: list[Part] = []
+        try:
+            for first, count in split_rows(rows, packed.rows_within(self._most)):
+                room = self._room(aligned(packed.code_bytes(count)) + packed.scale_bytes(count), value.name)
+                parts.append(Part(first, count, room, aligned(packed.code_bytes(count))))
+                self._fill_part(packed, source, parts[-1], stop or Stop())
+        except BaseException:
+            for part in parts:
+                self.free_region(part.region)
+            raise
         return Matrix((rows, columns), packed, tuple(parts))
 
     def free(self, weight: Weight) -> None:
@@ -93,16 +100,15 @@ class Loader(Generic[B]):
         wide = np.ascontiguousarray(values, np.float32)
         return Vector(self.constant(wide.tobytes(), value.name), wide)
 
-    def _load_part(self, name: str, packed: Packing, source: WeightSource, first: int, rows: int) -> Part:
-        scales = aligned(packed.code_bytes(rows))
-        region = self._room(scales + packed.scale_bytes(rows), name)
+    def _fill_part(self, packed: Packing, source: WeightSource, part: Part, stop: Stop) -> None:
+        region, scales = part.region, part.scales
         step = max(_CHUNK // packed.columns // packed.interleaved, 1) * packed.interleaved
-        for at, count in split_rows(rows, step):
-            codes, scale_words = pack(packed, source.planes(first + at, count))
+        for at, count in split_rows(part.rows, step):
+            stop.look()
+            codes, scale_words = pack(packed, source.planes(part.first + at, count))
             self._write(region.part(packed.code_bytes(at), len(codes)), codes)
             if len(scale_words):
                 self._write(region.part(scales + packed.scale_bytes(at), len(scale_words)), scale_words)
-        return Part(first, rows, region, scales)
 
     def _room(self, nbytes: int, what: str) -> Region[B]:
         """A region in the current pool, or in a new one. Whole vectors of 16 bytes."""

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pie_edge.backend import WeightSource
+from pie_edge.backend import Stop, WeightSource
 from pie_edge.backends.shared import examination, tune
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.region import Region
@@ -156,8 +156,8 @@ class OpenDevice(ABC):
     def free(self, region: Region[Any]) -> None:
         self.session.free(region.buffer)
 
-    def load(self, value: Value, source: WeightSource) -> Weight:
-        weight: Weight = self.loader.load(value, source)
+    def load(self, value: Value, source: WeightSource, stop: Stop) -> Weight:
+        weight: Weight = self.loader.load(value, source, stop)
         return weight
 
     def unload(self, weight: Weight) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+from collections.abc import Set
 
 from pie_edge import remedies
 from pie_edge.backend import Finding
@@ -23,4 +25,15 @@ def probe() -> Finding:
     software = tuple(facts.name for facts in found if facts.software)
     if not found:
         return Finding((), "wgpu finds no adapter", REMEDY)
-    return Finding(hardware or software, software=not hardware, spare=software if hardware else ())
+    apis = {facts.api for facts in found}
+    spare = software if hardware else ()
+    return Finding(hardware or software, software=not hardware, spare=spare, unseen=_unseen(apis))
+
+
+def _unseen(apis: Set[str]) -> str:
+    """Why OpenGL's adapters aren't here, if they aren't, and what brings them."""
+    if "OpenGL" in apis:
+        return ""
+    told = f"OpenGL is looked at only where there is no other API, and here is {', '.join(sorted(apis))}"
+    hidden = f"; hide its drivers with VK_DRIVER_FILES={os.devnull} to use OpenGL" if apis == {"Vulkan"} else ""
+    return told + hidden

@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pie_edge.backends.shared import first_step
 from pie_edge.backends.shared.fuse import fuse
+from pie_edge.backends.shared.selftest import MadeWeight
 from pie_edge.backends.shared.weights import Matrix
 from pie_edge.errors import DeviceLost, Unsupported
 from pie_edge.program import trace as ops
@@ -25,6 +27,8 @@ from tests.backend import cases, copy_cases, vulkan_cases
 from tests.backend.copy_cases import PAIRS
 from tests.backend.device import assert_close, fetch, put, run_case
 from tests.backend.models_on_device import Opening
+
+FOURS = Affine(4, 32, DType.F16, None)
 
 
 @asynccontextmanager
@@ -180,6 +184,62 @@ def test_closing_waits_for_what_a_cancelled_compilation_still_does(
                 await compiling
 
     run(test)
+
+
+def test_a_load_that_is_given_up_ends_early_and_gives_back_what_it_took(open_backend: Opening) -> None:
+    asked: list[int] = []
+
+    async def test() -> None:
+        loop, going = asyncio.get_running_loop(), threading.Event()
+
+        class Long(MadeWeight):
+            def planes(self, first: int, count: int) -> Mapping[str, Any]:
+                asked.append(first)
+                loop.call_soon_threadsafe(loading.cancel)
+                loop.call_soon_threadsafe(loop.call_later, 0.2, going.set)
+                assert going.wait(30)
+                return super().planes(first, count)
+
+        async with opened(open_backend) as backend:
+            session = backend._live.session
+            used = session.settled()
+            value = Trace("weight").weight("w", (4096, 1024), FOURS)
+            loading = asyncio.create_task(backend.load(value, Long(value.shape, FOURS, 1)))
+            with pytest.raises(asyncio.CancelledError):
+                await loading
+            assert asked == [0]
+            assert session.settled() == used
+
+    run(test)
+
+
+@pytest.mark.parametrize(("seconds", "notes"), [(0.0, 2), (60.0, 0)])
+def test_a_first_step_that_takes_long_says_why_once(
+    open_backend: Opening, monkeypatch: pytest.MonkeyPatch, seconds: float, notes: int
+) -> None:
+    """The driver plays, for a moment, that it compiles while it takes the step."""
+    said: list[tuple[int, int, str]] = []
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            backend._first = first_step.FirstSteps(lambda *told: said.append(told))
+            buffer = await put(backend, np.ones(8, np.float32))
+            for _ in range(2):
+                executable = await backend.compile(doubling(), {"x": buffer})
+                plain = executable.recorded.run
+
+                def slowly(inputs: Any, plain: Any = plain) -> Any:
+                    time.sleep(0.1)
+                    return plain(inputs)
+
+                monkeypatch.setattr(executable.recorded, "run", slowly)
+                for _ in range(2):
+                    await backend.read(backend.run(executable, {}))
+
+    monkeypatch.setattr(first_step, "LONG_SECONDS", seconds)
+    run(test)
+    assert [told[:2] for told in said] == [(0, 0), (1, 1)][:notes]
+    assert all("compiles kernels as they first run" in what for _, _, what in said)
 
 
 def test_a_state_is_zeroed_also_where_another_was(open_backend: Opening) -> None:

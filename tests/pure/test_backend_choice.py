@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from pie_edge.backends.vulkan.probe import (
     unique,
 )
 from pie_edge.backends.vulkan.probe import probe as probe_vulkan
+from pie_edge.backends.wgpu.probe import _unseen
 from pie_edge.backends.wgpu.probe import probe as probe_wgpu
 from pie_edge.errors import BackendUnavailable
 
@@ -137,6 +139,20 @@ def test_a_device_that_is_not_there_is_refused_with_the_list(machine: Machine, w
     machine(cuda=Finding(("RTX A", "RTX B")))
     with pytest.raises(BackendUnavailable, match=f"has no device '{wanted}'; it has 0: RTX A, 1: RTX B"):
         choose("cuda", wanted)
+
+
+def test_asking_for_a_device_that_is_not_looked_at_tells_why_and_what_helps(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(wgpu=Finding(("Arc, Vulkan",), unseen=_unseen({"Vulkan"})))
+    with pytest.raises(BackendUnavailable) as refused:
+        choose("wgpu", "OpenGL")
+    assert str(refused.value) == (
+        "backend wgpu has no device 'OpenGL'; it has 0: Arc, Vulkan. OpenGL is looked at only where there is no other API, and "
+        f"here is Vulkan; hide its drivers with VK_DRIVER_FILES={os.devnull} to use OpenGL"
+    )
+    assert "VK_DRIVER_FILES" not in _unseen({"Metal"})
+    assert _unseen({"OpenGL"}) == ""
 
 
 def test_auto_with_a_device_takes_the_backend_that_has_it(machine: Machine) -> None:
