@@ -72,6 +72,8 @@ async def _measure(settings: Settings, input: dict[str, Any], notes: Notes) -> d
     )
     try:
         notes.note(f"{settings.model} on {runtime.choice}")
+        for sentence in runtime.engine.less:
+            notes.note(sentence)
         instance = runtime.host.launch(resources.inferlets() / "perplexity", input, on_log=notes.log)
         while (message := await instance.receive()) is not None:
             told = json.loads(message)

@@ -172,6 +172,8 @@ async def _run(request: Request, open_runtime: Opener, notes: Notes, printed: Pr
             if trace is not None:
                 runtime.follow(trace)
             notes.note(f"{settings.model} on {runtime.choice}")
+            for sentence in runtime.engine.less:
+                notes.note(sentence)
             outcome = await runtime.run(
                 request.file, request.input, seed=request.seed, on_text=printed, on_log=notes.log
             )

@@ -64,6 +64,7 @@ class Device:
         self.adapters = adapters
         self.limit = needs.limit
         self.growth = needs.growth(settings)
+        self.less = needs.less(settings)
         self.shared_rows = min(settings.shared_rows, settings.rows)
         self.park_memory = settings.park_memory
         self.speculation_depth = settings.speculation_depth

@@ -90,6 +90,8 @@ class Engine:
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
         self.adapters = device.adapters
+        self.less = device.less
+        """What the settings ask for more of than the device has."""
         self.statistics = Statistics(time.perf_counter())
         self.spaces: set[Space] = set()
         self._device = device

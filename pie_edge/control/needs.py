@@ -91,6 +91,20 @@ class Needs:
         """That can have recurrent state on the device at once; 0 where there is none to have."""
         return (self.cache.state_slots - 1) // SLOTS_OF_A_CONTEXT if self.slot else 0
 
+    def less(self, settings: DeviceSettings) -> list[str]:
+        """What the settings ask for more of than there is, each a sentence."""
+        told = []
+        if settings.memory and not _capped(settings, self.memory):
+            told.append(
+                f"memory asks for {_mib(settings.memory)} MiB; the device has {_mib(self.memory)}, and no more is used"
+            )
+        if settings.kv_memory - self.pages > self.page:
+            told.append(
+                f"kv_memory asks for {_mib(settings.kv_memory)} MiB; the device binds no more than the {_mib(self.pages)} that "
+                "KV pages get"
+            )
+        return told
+
     def growth(self, settings: DeviceSettings) -> str:
         """What would give the KV pool more pages."""
         more = self.most_pages > self.cache.pages

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pie_edge.backend import Limits
 from pie_edge.control.engine import Engine, ModelFacts
 from pie_edge.control.needs import Needs, kv_dtype, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
@@ -67,6 +68,28 @@ def tiny_weights(reads: list[str]) -> dict[str, tuple[Encoding, Any]]:
 
 def needs(backend: Any, settings: DeviceSettings = SETTINGS) -> Needs:
     return needs_of(Model(SPEC, llama, {name: e for name, (e, _) in tiny_weights([]).items()}), backend, settings)
+
+
+class Narrow(ReferenceBackend):
+    """Binds little."""
+
+    @property
+    def limits(self) -> Limits:
+        return replace(super().limits, max_binding=1 << 18)
+
+
+def test_what_the_settings_ask_for_more_of_than_there_is_is_told_with_both_numbers() -> None:
+    small = ReferenceBackend(memory=64 << 20)
+    assert needs(small, replace(SETTINGS, memory=1 << 30)).less(replace(SETTINGS, memory=1 << 30)) == [
+        "memory asks for 1024.0 MiB; the device has 64.0, and no more is used"
+    ]
+    assert needs(small, replace(SETTINGS, memory=64 << 20)).less(replace(SETTINGS, memory=64 << 20)) == []
+    assert needs(small).less(SETTINGS) == []
+    narrow = Narrow(memory=1 << 30)
+    wide = replace(SETTINGS, kv_memory=64 << 20)
+    (told,) = needs(narrow, wide).less(wide)
+    given = f"{needs(narrow, wide).pages / 2**20:.1f}"
+    assert told == f"kv_memory asks for 64.0 MiB; the device binds no more than the {given} that KV pages get"
 
 
 async def tightest(name: str) -> int:

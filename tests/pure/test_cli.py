@@ -29,10 +29,16 @@ class PlayedRuntime:
     """Stands where ``pie_edge.runtime`` is: remembers how it was asked, and plays what it was told."""
 
     def __init__(
-        self, result: Any = None, *, pieces: tuple[str, ...] = (), failure: BaseException | None = None
+        self,
+        result: Any = None,
+        *,
+        pieces: tuple[str, ...] = (),
+        failure: BaseException | None = None,
+        less: bool = False,
     ) -> None:
         self.result, self.pieces, self.failure = result, pieces, failure
         self.choice = Choice("cpu", "a processor", (PassedOver("cuda", "no driver"), PassedOver("wgpu", "no driver")))
+        self.engine = SimpleNamespace(less=["kv_memory asks for more"] if less else [])
         self.closed = False
         self.opened: dict[str, Any] = {}
         self.ran: dict[str, Any] = {}
@@ -87,6 +93,10 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
     yield run
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_setting_that_asks_for_more_than_there_is_is_a_note(run: Run) -> None:
+    assert "pie-edge: kv_memory asks for more\n" in run("run", "main.py", runtime=PlayedRuntime(less=True))[2]
 
 
 def test_a_result_is_printed_and_the_notes_go_to_stderr(run: Run) -> None:
