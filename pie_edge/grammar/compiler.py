@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pie_edge.errors import GrammarError
 from pie_edge.grammar.matcher import Matcher, Pace
 from pie_edge.grammar.schema import Prepared, prepare
+from pie_edge.grammar.schema.refusal import refuse
 from pie_edge.grammar.source import Source
 from pie_edge.grammar.vocabulary import Adapter, Vocabulary
 
@@ -110,22 +111,36 @@ class Compiler:
         return llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=llguidance.LLParserLimits(**_LIMITS))
 
     def _refuse_part(self, prepared: Prepared, why: str) -> None:
-        """Raises GrammarError for the innermost schema that is refused by itself."""
+        """Raises GrammarError for the innermost schema that is refused by itself, and its keyword without which it isn't."""
         for place, part in prepared.parts[:MOST_TRIED]:
-            own = {"$defs": prepared.definitions, **part} if prepared.definitions else part
-            fault = _fault(self._read(_from_schema(json.dumps(own))))
+            fault = self._fault_of(part, prepared)
             if fault:
-                raise GrammarError(f"the schema can't be enforced: at {place}: {fault}")
+                # Without its type it may always be some other value.
+                words = sorted(part, key=lambda word: word == "type")
+                rest = ((word, {key: part[key] for key in part if key != word}) for word in words)
+                guilty = next((word for word, others in rest if not self._fault_of(others, prepared)), None)
+                refuse(place if guilty is None else place / guilty, fault)
         raise GrammarError(f"the schema can't be enforced: {why}")
+
+    def _fault_of(self, part: Any, prepared: Prepared) -> str:
+        own = {"$defs": prepared.definitions, **part} if prepared.definitions else part
+        return _fault(self._read(_from_schema(json.dumps(own))))
 
 
 def _fault(matcher: LLMatcher) -> str:
     """Why it can't be used; empty if it can."""
     if matcher.is_error():
-        return str(matcher.get_error()).strip().split("\n")[0][:500]
+        return _in_one_line(str(matcher.get_error()))
     # What matches nothing is found only when it is tried.
     found = any(matcher.compute_bitmask()) and not matcher.is_error()
     return "" if found else "no text that this model can write matches it"
+
+
+def _in_one_line(error: str) -> str:
+    """What the library says over several lines: of a pattern it says what is wrong below a picture of where."""
+    lines = [line.strip() for line in error.strip().split("\n")]
+    reasons = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]
+    return " ".join((lines[0], *reasons[:1]))[:500]
 
 
 def _from_schema(text: str) -> str:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pie_edge.errors import GrammarError
 from pie_edge.grammar import Source
 from pie_edge.grammar.schema.keywords import ANNOTATIONS, REMEDIES
+from pie_edge.grammar.schema.refusal import Place
 from pie_edge.grammar.schema.rewrite import REWRITES
 from tests.support.grammars import compiler, matches, of_schema
 
@@ -94,8 +95,13 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a bound without a double": ({"type": "integer", "minimum": 2**60}, "#/minimum"),
     "a control character": ({"enum": ["a", "\0"]}, "#/enum/1"),
     "an infinite value": ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "#"),
-    "no value": ({"type": "string", "minLength": 3, "maxLength": 2}, "#"),
-    "no value in a part": ({"items": {"type": "integer", "minimum": 3, "maximum": 2}, "minItems": 1, "type": "array"}, "#/items"),
+    "no value": ({"type": "string", "minLength": 3, "maxLength": 2}, "#/minLength"),
+    "no value in a part":
+        ({"items": {"type": "integer", "minimum": 3, "maximum": 2}, "minItems": 1, "type": "array"}, "#/items/minimum"),
+    "a pattern that is none": ({"type": "object", "properties": {"a": {"pattern": "("}}}, "#/properties/a/pattern"),
+    "definitions that are none": ({"$defs": 5}, "#/$defs"),
+    "definitions of a part that are none": ({"items": {"definitions": []}}, "#/items/definitions"),
+    "an $id that is none": ({"$id": []}, "#/$id"),
     "false": (False, "#"),
     "a type that there isn't": ({"type": "float"}, "#/type"),
     "a length that is no number": ({"minLength": "3"}, "#/minLength"),
@@ -103,7 +109,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a schema that is none": ({"properties": {"a": 3}}, "#/properties/a"),
     "an empty choice": ({"anyOf": []}, "#/anyOf"),
     "an unknown dialect": ({"$schema": "https://example.com/mine"}, "#/$schema"),
-    "patterns that overlap": ({"type": "object", "patternProperties": {"^a": {}, "b$": {}}}, "#"),
+    "patterns that overlap": ({"type": "object", "patternProperties": {"^a": {}, "b$": {}}}, "#/patternProperties"),
     "properties that may come twice": ({"type": "object", "minProperties": 2}, "#/minProperties"),
 }  # fmt: skip
 
@@ -113,7 +119,8 @@ def test_a_schema_is_refused_with_the_place(case: str) -> None:
     schema, place = REFUSED[case]
     with pytest.raises(GrammarError, match="can't be enforced") as refused:
         of_schema(schema)
-    assert f" at {place}:" in str(refused.value)
+    assert f"{Place(place).keyword!r} at {place}: " in str(refused.value)
+    assert "\n" not in str(refused.value)
     assert refused.value.code == "grammar"
 
 
@@ -136,7 +143,8 @@ def test_annotations_are_taken_and_mean_nothing() -> None:
         ("json-schema", '{"const": NaN}', "NaN"),
         ("json-schema", '{"const": "\\ud800"}', "surrogate"),
         ("json-schema", "[" * 90_000, "no JSON"),
-        ("regex", "(", "regex"),
+        ("regex", "(", "unclosed group"),
+        ("json-schema", '{"pattern": "("}', "unclosed group"),
         ("lark", "start: unknown", "unknown"),
         ("lark", "", "lark"),
         ("lark", "start: " + '"a" ' * 40_000, "too long|bytes long"),

@@ -75,6 +75,13 @@ class Check:
             refuse(self._place / keyword, f"{given!r:.80} isn't an object")
         return given
 
+    def annotation(self, keyword: str) -> None:
+        """What references go by is what it should be, though nothing else depends on it."""
+        if keyword in ("$defs", "definitions"):
+            self.mapping(keyword)
+        elif keyword in OF_THE_WHOLE and not isinstance(self._schema[keyword], str):
+            refuse(self._place / keyword, f"{self._schema[keyword]!r:.80} isn't text")
+
     def strings(self, keyword: str) -> list[str]:
         given = self._schema[keyword]
         if not isinstance(given, list) or not all(isinstance(one, str) for one in given):

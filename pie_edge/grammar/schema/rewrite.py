@@ -45,6 +45,7 @@ class Rewriter:
     def rewritten(self) -> Schema:
         for keyword in self._schema:
             if keyword in ANNOTATIONS or keyword.startswith("x-") or (keyword in OF_THE_WHOLE and self._place == ROOT):
+                self._check.annotation(keyword)
                 continue
             if keyword not in REWRITES:
                 refuse(self._place / keyword, REMEDIES.get(keyword, "this keyword isn't supported"))
