@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from inferlet import Context, chat, model, session
+from inferlet import Context, chat, errors, model, session
 
 AT_ONCE = 4
 """Windows in work: they share the device's steps."""
@@ -63,10 +63,20 @@ class Perplexity:
 
 
 async def main(input: dict[str, Any]) -> dict[str, Any]:
-    window = min(int(input.get("window", 1024)), model.context_size())
-    work = Perplexity(input["text"], window, int(input.get("stride", max(window // 2, 1))))
+    window = int(input.get("window", min(1024, model.context_size())))
+    if window > model.context_size():
+        raise errors.UsageError(
+            f"a window of {window} tokens, and {model.name()} sees {model.context_size()} at once; give a window of so many "
+            "at most"
+        )
+    stride = int(input.get("stride", max(window // 2, 1)))
+    if stride > window:
+        raise errors.UsageError(
+            f"a stride of {stride} tokens leaves some out between windows of {window}; give a stride of {window} at most"
+        )
+    work = Perplexity(input["text"], window, stride)
     if not work.scored:
-        raise ValueError(
+        raise errors.UsageError(
             f"{len(work.tokens)} tokens, a window of {window} and a stride of {work.stride} leave nothing to score; "
             "give two tokens or more, and a window of 3 or more"
         )

@@ -12,7 +12,7 @@ from pie_edge.cli import interrupts
 from pie_edge.cli.outcome import print_json, reported
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
-from pie_edge.errors import UsageError
+from pie_edge.errors import InferletFailed, UsageError, by_code
 
 _LARGEST = 8 * 2**20
 """Bytes of a text: it goes to the inferlet in one piece."""
@@ -23,10 +23,12 @@ def evaluate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A text, in UTF-8.")],
     model: Annotated[str | None, typer.Option("--model", "-m", help="A model by name, or a file.")] = None,
     window: Annotated[
-        int, typer.Option(min=3, help="Tokens that the model sees at once, or its whole context if that is less.")
-    ] = 1024,
+        int | None,
+        typer.Option(min=3, help="Tokens that the model sees at once. [default: 1024, or its context if that is less]"),
+    ] = None,
     stride: Annotated[
-        int | None, typer.Option(min=1, help="Tokens from one window to the next. [default: half a window]")
+        int | None,
+        typer.Option(min=1, help="Tokens from one window to the next, a window at most. [default: half a window]"),
     ] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
     device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
@@ -35,9 +37,8 @@ def evaluate(
 ) -> None:
     """Measure a model's perplexity over a text, and the bits it would need for each byte of it."""
     flags = {"model": model, "backend": backend, "device": device, "limits.time": "0"}
-    input: dict[str, Any] = {"text": _read(file), "window": window}
-    if stride is not None:
-        input["stride"] = stride
+    sizes = {"window": window, "stride": stride}
+    input: dict[str, Any] = {"text": _read(file), **{name: size for name, size in sizes.items() if size is not None}}
     notes = Notes(quiet=quiet)
     settings = load(flags).settings
     found = interrupts.run(_measure(settings, input, notes))
@@ -80,6 +81,11 @@ async def _measure(settings: Settings, input: dict[str, Any], notes: Notes) -> d
             notes(told["done"], told["of"], "scoring tokens")
         outcome = await instance.result()
         return dict(outcome.result)
+    except InferletFailed as error:
+        # What it refuses is the caller's to mend: where in its program it did so is no help.
+        if error.cause is None:
+            raise
+        raise by_code(error.cause)(error.message) from None
     finally:
         notes.clear()
         await runtime.close()

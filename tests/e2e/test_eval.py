@@ -52,8 +52,18 @@ def test_a_file_that_is_no_text_is_refused(cli: Cli, tmp_path: Path, content: by
     assert told in done.stderr
 
 
-def test_a_single_token_is_too_little(cli: Cli, smollm2_path: Path, tmp_path: Path) -> None:
-    (tmp_path / "text.txt").write_text("The")
-    done = cli("eval", "text.txt", "--model", smollm2_path, "--backend", "cpu")
-    assert done.returncode == 1
-    assert "leave nothing to score" in done.stderr
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        ("The", (), "leave nothing to score"),
+        ("The light came on.", ("--window", 4, "--stride", 5), "a stride of 5 tokens leaves some out"),
+        ("The light came on.", ("--window", 100_000), "sees 8192 at once"),
+    ],
+)
+def test_what_can_t_be_measured_is_refused_without_a_traceback(
+    cli: Cli, smollm2_path: Path, tmp_path: Path, text: str, options: tuple[Any, ...], told: str
+) -> None:
+    (tmp_path / "text.txt").write_text(text)
+    done = cli("eval", "text.txt", "--model", smollm2_path, "--backend", "cpu", *options)
+    assert done.returncode == 2
+    assert told in done.stderr and "Traceback" not in done.stderr
