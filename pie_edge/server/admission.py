@@ -43,6 +43,10 @@ class Admission:
     def waiting(self) -> int:
         return sum(not one.done() for one in self._waiting)
 
+    def beside(self, at_once: int) -> Admission:
+        """For what is done at once and needn't wait for the others, with a queue as long."""
+        return Admission(at_once, self._longest_queue)
+
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Waits for one, first come, first served. Raises Overloaded if too many wait already."""

@@ -78,6 +78,8 @@ def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]
     app = Starlette(
         routes=[*routes, openapi.route(), *others], exception_handlers={HTTPException: unknown, Exception: failed}
     )
+    # A path with a slash too many isn't there, which the provider's own shape says.
+    app.router.redirect_slashes = False
     gate = Gate(app, Access(settings.host, settings.api_keys, settings.cors), settings.body, refuse)
     return App(_with_cors(gate, settings.cors), gate)
 

@@ -31,6 +31,10 @@ class BodyTooLong(UsageError):  # noqa: N818
     """A body beyond the limit."""
 
 
+class BodyEncoded(UsageError):  # noqa: N818
+    """A body in an encoding that isn't read."""
+
+
 class Gate:
     """``app`` gets requests whose body has come whole. ``refuse`` makes the provider's own answer to what is refused here."""
 
@@ -96,18 +100,25 @@ class Gate:
                 status = 503
             case BodyTooLong():
                 status = 413
+            case BodyEncoded():
+                status = 415
             case _:
                 status = 403
         response = self._refuse(scope["path"], status, error)
         if status == 401:
             response.headers["www-authenticate"] = "Bearer"
-        if status in (401, 413):
+        if status in (401, 413, 415):
             # What is left of the body isn't read.
             response.headers["connection"] = "close"
         return response
 
     async def _body(self, headers: Headers, receive: Receive) -> bytes:
-        """Raises BodyTooLong, and Disconnected for one that doesn't come."""
+        """Raises BodyTooLong, BodyEncoded, and Disconnected for one that doesn't come."""
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise BodyEncoded(
+                f"the body is sent in the encoding {encoding[:40]!r}; send it as it is, without an encoding"
+            )
         with suppress(ValueError):
             self._check_length(int(headers.get("content-length", "0")))
         parts, size = [], 0

@@ -22,12 +22,17 @@ _WINDOW = 2**16
 waits."""
 
 
+_BRIEF_AT_ONCE = 4
+"""Of what is no generation, and takes milliseconds: counting tokens, forgetting what was kept."""
+
+
 class Link:
     """A ``Launcher`` (see ``completion``)."""
 
     def __init__(self, supervisor: Supervisor, admission: Admission) -> None:
         self._supervisor = supervisor
         self._admission = admission
+        self._brief = admission.beside(_BRIEF_AT_ONCE)
 
     def card(self) -> Card:
         """Raises NotReady."""
@@ -40,7 +45,8 @@ class Link:
         what it ended with, NotReady, Overloaded, and Disconnected if the engine ends meanwhile."""
         # Before the wait: without an engine there is nothing to wait for.
         _ = self._supervisor.connection
-        async with self._admission.turn():
+        admission = self._brief if input.get("do", "generate") != "generate" else self._admission
+        async with admission.turn():
             if (exchange := current.get()) is not None:
                 exchange.started = exchange.started or time.perf_counter()
             stream = _Stream(self._supervisor.connection)

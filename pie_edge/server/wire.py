@@ -34,11 +34,39 @@ class InvalidBody(Exception):  # noqa: N818
 def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
     """Raises InvalidBody, of one thing that is wrong. ``tags`` name branches of unions, which are no part of a place."""
     try:
-        return model.model_validate_json(body, strict=True)
+        found = model.model_validate_json(body, strict=True)
     except ValidationError as error:
-        # Of a union the branch that came furthest says best what is wrong.
-        first = max(error.errors(include_url=False, include_context=False), key=lambda one: len(one["loc"]))
+        first = _telling(error.errors(include_url=False, include_context=False))
         raise InvalidBody(_place(first["loc"], tags), first["msg"], first["type"]) from None
+    # What the validator can't see: of two fields with one name it takes the last.
+    json.loads(body, object_pairs_hook=_distinct, parse_constant=_no_number)
+    return found
+
+
+def _telling(errors: Sequence[Any]) -> Any:
+    """Of the branches of a union, the one that came furthest says best what is wrong; one that wants another type says least."""
+    firsts: dict[tuple[str, ...], Any] = {}
+    for one in errors:
+        firsts.setdefault(tuple(part for part in one["loc"] if isinstance(part, str)), one)
+
+    def rank(one: Any) -> tuple[bool, int, tuple[int, ...]]:
+        wants_other = one["type"].endswith(("_type", "literal_error"))
+        return not wants_other, len(one["loc"]), tuple(part for part in one["loc"] if isinstance(part, int))
+
+    return max(firsts.values(), key=rank)
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidBody([twice], f"the name {twice!r:.80} comes twice in one object", "duplicate")
+    return found
+
+
+def _no_number(name: str) -> None:
+    raise InvalidBody([], f"{name} is no number of JSON's", "json_invalid")
 
 
 def _place(location: Sequence[int | str], tags: Collection[str]) -> list[int | str]:

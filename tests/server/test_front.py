@@ -125,6 +125,9 @@ def test_a_client_that_vanishes_while_it_waits_leaves_the_queue(scripted: Path) 
                     await asyncio.sleep(0.01)
                 refused = await ask(server.url, "POST", CHAT, chat("[short]"))
                 assert (refused.status, "retry-after" in refused.headers) == (429, True)
+                counting = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
+                counted = await ask(server.url, "POST", "/v1/messages/count_tokens", json.dumps(counting).encode())
+                assert (counted.status, counted.json["input_tokens"] > 0) == (200, True)
                 second.transport.abort()
                 while server._gate.working > 1:
                     await asyncio.sleep(0.01)

@@ -103,3 +103,57 @@ def test_a_type_that_is_no_text_is_named(place: tuple[Any, ...], kind: Any) -> N
     status, answer = ask(served(), "POST", "/v1/responses", json.dumps(wrong).encode())
     named = place[0] + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place[1:])
     assert (status, answer["error"]["param"]) == (400, f"{named}.type")
+
+
+def refused(path: str, body: str, headers: dict[str, str] | None = None, status: int = 400) -> dict[str, Any]:
+    got, answer = ask(served(), "POST", path, body.encode(), headers)
+    assert got == status, answer
+    error: dict[str, Any] = answer["error"]
+    return error
+
+
+CHATTING = '{"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], '
+COMPLETING = '{"model": "tiny", '
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param", "said"),
+    [
+        ("chat/completions", CHATTING + '"stop": ["a"' + ', "b"' * 16 + "]}", "stop", "at most 16 items"),
+        ("chat/completions", CHATTING + '"temperature": NaN}', "temperature", "finite"),
+        ("chat/completions", CHATTING + '"metadata": {"a": "b", "a": "c"}}', "a", "comes twice"),
+        ("chat/completions", CHATTING + '"n": 1, "n": 2}', "n", "comes twice"),
+        ("chat/completions", CHATTING + '"logit_bias": {"5": 1, "05": 2}}', "logit_bias", "token 5 twice"),
+        ("chat/completions", CHATTING + f'"top_k": {10**30}}}', "top_k", "less than 2147483648"),
+        ("chat/completions", "null", None, "the body"),
+        ("chat/completions", CHATTING.replace("tiny", "other") + '"n": 1}', "model", "does not exist"),
+        ("completions", COMPLETING + '"prompt": ["a", [5, 6]]}', "prompt[1]", "a valid string"),
+        ("completions", COMPLETING + '"prompt": []}', "prompt", "at least 1 item"),
+        ("completions", COMPLETING + '"prompt": [5, -1]}', "prompt[1]", "greater than or equal to 0"),
+        ("completions", COMPLETING + f'"prompt": {json.dumps(["a"] * 1025)}}}', "prompt", "at most 1024 items"),
+    ],
+)
+def test_what_is_wrong_is_said_of_the_field_that_it_is_of(path: str, body: str, param: str | None, said: str) -> None:
+    error = refused(f"/v1/{path}", body, status=404 if param == "model" else 400)
+    assert error["param"] == param
+    assert said in error["message"], error
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_name_that_comes_twice_and_an_encoded_body_are_refused_by_everyone(path: str) -> None:
+    good = json.dumps(BODIES[path][1])
+    twice = "{" + f'"{next(iter(BODIES[path][1]))}": 1, ' + good[1:]
+    assert refused(path, twice)["message"]
+    assert "'gzip'" in refused(path, good, {"content-encoding": "gzip"}, 415)["message"]
+    assert ask(served(), "POST", path, good.encode(), {"content-encoding": "identity"})[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions/", "/v1/messages/", "/v1beta/models/"])
+def test_a_slash_too_many_is_another_path(path: str) -> None:
+    status, answer = ask(served(), "GET" if "beta" in path else "POST", path, b"{}")
+    assert status == 404 and shape(answer) != "none", (status, answer)
+
+
+def test_nothing_to_count_is_refused() -> None:
+    error = refused("/v1beta/models/tiny:countTokens", '{"contents": []}')
+    assert "contents" in error["message"] and "at least 1 item" in error["message"]

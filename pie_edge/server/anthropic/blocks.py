@@ -12,7 +12,7 @@ _BLOCKS = ("text", "thinking", "tool_use", "tool_result")
 class Strict(BaseModel):
     """Fields that it doesn't have, and values of other types, are errors."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class CacheControl(Strict):

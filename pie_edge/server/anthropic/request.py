@@ -106,6 +106,6 @@ class Body(Counted):
     stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     temperature: float | None = Field(None, ge=0, le=1)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=0, lt=2**31)
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None

@@ -57,7 +57,7 @@ class ThinkingConfig(Wire):
 class GenerationConfig(Wire):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: Whole | None = Field(None, ge=1)
+    top_k: Whole | None = Field(None, ge=1, lt=2**31)
     candidate_count: Whole = Field(1, ge=1, le=8)
     max_output_tokens: Whole | None = Field(None, ge=1)
     stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
@@ -96,5 +96,5 @@ class Body(Wire):
 
 
 class CountBody(Wire):
-    contents: list[Content] | None = None
+    contents: Annotated[list[Content], Field(min_length=1)] | None = None
     generate_content_request: Body | None = None

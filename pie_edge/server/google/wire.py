@@ -19,6 +19,7 @@ class Wire(BaseModel):
         extra="forbid",
         strict=True,
         frozen=True,
+        allow_inf_nan=False,
     )
 
 

@@ -40,10 +40,14 @@ class BadRequest(UsageError):  # noqa: N818
         self.status = status
 
 
+class UnknownModel(ModelNotFound):
+    """Named by the parameter ``model``."""
+
+
 def check_model(name: str, card: Card) -> None:
-    """Raises ModelNotFound for another model than the one that is served."""
+    """Raises UnknownModel for another model than the one that is served."""
     if name != card.name:
-        raise ModelNotFound(f"The model '{name}' does not exist: this server serves '{card.name}'.")
+        raise UnknownModel(f"The model '{name}' does not exist: this server serves '{card.name}'.")
 
 
 def error_response(status: int, error: PieError) -> Response:
@@ -62,10 +66,14 @@ def body(error: PieError) -> dict[str, Any]:
         "error": {
             "message": _message(told),
             "type": _TYPES[told.kind],
-            "param": error.param if isinstance(error, BadRequest) else None,
+            "param": _param(error),
             "code": error.reason if isinstance(error, BadRequest) else _CODES.get(told.kind),
         }
     }
+
+
+def _param(error: PieError) -> str | None:
+    return error.param if isinstance(error, BadRequest) else "model" if isinstance(error, UnknownModel) else None
 
 
 def _message(told: Failure) -> str:

@@ -17,7 +17,7 @@ from pie_edge.server.openai.errors import BadRequest
 class Strict(BaseModel):
     """An object with these fields and no others."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 def refused(reason: str, *neutral: Any) -> Any:
@@ -75,4 +75,4 @@ def _told(error: wire.InvalidBody) -> str:
             return f"Unknown parameter: '{error.path}'."
         case "json_invalid":
             return f"The body is no JSON: {error.message}."
-    return f"Invalid value for '{error.path}': {error.message}."
+    return f"Invalid value for {repr(error.path) if error.path else 'the body'}: {error.message}."

@@ -36,7 +36,7 @@ class Sampled(Parameters):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, ge=0, le=1)
     # Beyond OpenAI's, under the names that other servers of open models have for them.
-    top_k: int | None = Field(None, ge=0)
+    top_k: int | None = Field(None, ge=0, lt=2**31)
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, gt=0)
     ignore_eos: bool | None = None
@@ -93,6 +93,8 @@ def _biases(given: dict[str, float] | None) -> dict[int, float]:
     found = {}
     for token, bias in (given or {}).items():
         if not token.isascii() or not token.isdigit():
-            raise BadRequest(f"logit_bias names '{token}'; it takes token ids", "logit_bias")
+            raise BadRequest(f"logit_bias names '{token:.40}'; it takes token ids", "logit_bias")
+        if int(token) in found:
+            raise BadRequest(f"logit_bias names token {int(token)} twice", "logit_bias")
         found[int(token)] = bias
     return found
