@@ -13,6 +13,8 @@ from pie_edge.server.exchange import QUIET, Exchange
 
 LOGGER = logging.getLogger("pie_edge")
 UVICORN = logging.getLogger("uvicorn")
+_REFUSED = "ASGI callable returned without completing handshake."
+"""uvicorn's word for a WebSocket that was answered with a status, which is no error of ours."""
 Format = Literal["human", "json"]
 
 
@@ -21,6 +23,7 @@ def configure(form: Format, stream: TextIO | None = None, quiet: bool = False) -
     alone."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Human())
+    handler.addFilter(lambda record: record.getMessage() != _REFUSED)
     for logger, level in ((LOGGER, logging.WARNING if quiet else logging.INFO), (UVICORN, logging.WARNING)):
         logger.handlers = [handler]
         logger.setLevel(level)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pie_edge.client import Program, connect
 from pie_edge.config import load
 from pie_edge.errors import Disconnected
 from pie_edge.protocol.wire import ENGINE_ENDED
+from pie_edge.server import logs
 from pie_edge.server.logs import LOGGER
 from pie_edge.server.serve import Serving, serving
 from tests.server.fronts import CHAT, SCRIPTS, answer, ask, asking, chat, front, text_of, tiny_front, write_model
@@ -202,6 +204,35 @@ def test_a_request_has_one_id_for_its_client_and_for_the_log(
                 assert f"[{id}]" in caplog.messages[-1]
 
     on_front(scripted, body)
+
+
+def test_a_web_socket_of_another_s_page_is_refused_and_no_error_is_logged(scripted: Path) -> None:
+    wanted = {
+        "connection": "Upgrade",
+        "upgrade": "websocket",
+        "sec_websocket_key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "sec_websocket_version": "13",
+    }
+    stream = io.StringIO()
+
+    async def body(server: Serving) -> None:
+        logs.configure("json", stream)
+        for foreign in ({"host": "evil.example"}, {"origin": "https://evil.example"}):
+            answered = await ask(server.url, "GET", "/ws", **wanted, **foreign)
+            assert (answered.status, answered.json["error"]["code"]) == (403, "usage")
+        logs.UVICORN.error("something else")
+
+    loggers = (logs.LOGGER, logs.UVICORN)
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    try:
+        on_front(scripted, body)
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines() if '"error"' in line] == [
+        "something else"
+    ]
 
 
 ASKED: dict[str, dict[str, Any]] = {
