@@ -14,7 +14,7 @@ from pie_edge.client.program import Program, read
 from pie_edge.client.websocket import WebSocketWire
 from pie_edge.errors import UsageError
 from pie_edge.protocol.connection import Connection, Remote
-from pie_edge.protocol.messages import Detach, Row, State, Terminate
+from pie_edge.protocol.messages import Row, State, Terminate
 from pie_edge.protocol.messages import Signal as _Signal
 
 Runnable = Program | Path | str
@@ -78,7 +78,7 @@ class Client:
         remote = Remote(self._connection, 0, lambda event: None, lambda error: None)
         asked = _asked(program, {**options, "detached": True})
         await self._connection.launch(remote, _document(input or {}), **asked)
-        await self._connection.tell(Detach, remote.instance)
+        self._connection.forget(remote)
         return remote.instance
 
     async def run(

@@ -41,8 +41,8 @@ class Install:
 @dataclass(frozen=True, slots=True)
 class Launch:
     """Starts ``program``, an installed or built-in one by name, or else ``source``. ``input`` is a JSON object as text. The
-    client is attached to it. It ends with the connection unless it is ``detached``. ``time`` is seconds, ``memory`` bytes; None
-    is what the server allows, which is also the most."""
+    client is attached to it, unless it is ``detached`` and ``credit`` is 0. It ends with the connection unless it is
+    ``detached``. ``time`` is seconds, ``memory`` bytes; None is what the server allows, which is also the most."""
 
     id: int
     input: str

@@ -105,6 +105,18 @@ def test_a_connection_that_ends_takes_its_inferlets_along_but_not_the_detached()
     with_client(body)
 
 
+def test_what_was_submitted_waits_for_whoever_attaches_however_soon_it_ends() -> None:
+    async def body(server: Serving, client: Client) -> None:
+        ids = [await client.submit(inferlet(adds), {"x": number}) for number in range(5)]
+        while any(row.state != "done" for row in await client.list()):
+            await asyncio.sleep(0.01)
+        assert [(await (await client.attach(id)).result()).value for id in ids] == [1, 2, 3, 4, 5]
+        with pytest.raises(errors.InvalidHandle, match="it ended and somebody heard how, or it was never started"):
+            await client.attach(ids[0])
+
+    with_client(body)
+
+
 def test_run_gives_the_value_and_ends_what_is_cancelled() -> None:
     async def body(server: Serving, client: Client) -> None:
         await client.install("echoes", echo)
@@ -121,6 +133,8 @@ def test_run_gives_the_value_and_ends_what_is_cancelled() -> None:
             await client.run("nobody")
         with pytest.raises(UsageError, match="no JSON form"):
             await client.run("echoes", {"x": object()})
+        with pytest.raises(UsageError, match="no JSON form"):
+            await client.run("echoes", {"x": float("nan")})
         with pytest.raises(errors.InferletFailed, match="KeyError"):
             await client.run(inferlet(fails))
 

@@ -256,6 +256,29 @@ def test_a_detached_inferlet_goes_on_and_whoever_attaches_gets_the_rest() -> Non
     with_engine(body)
 
 
+def test_what_has_ended_and_wasn_t_heard_goes_with_its_client_unless_it_is_detached() -> None:
+    async def body(supervisor: Supervisor) -> None:
+        async with connected(supervisor) as first, connected(supervisor) as second:
+            source = "from inferlet import session\ndef main(input):\n    session.send('x')\n    return 1"
+            await launched(first, source, window=0)
+            kept = await launched(first, source, window=0, detached=True)
+            while [row.state for row in await second.instances()] != ["done", "done"]:
+                await asyncio.sleep(0.01)
+            before, _ = await second.instances(), await asyncio.sleep(0.05)
+            assert [row.seconds for row in await second.instances()] == [row.seconds for row in before]
+            assert not any(row.attached for row in before if row.instance == kept.remote.instance)
+            await first.close()
+            while len(rows := await second.instances()) > 1:
+                await asyncio.sleep(0.01)
+            assert rows[0].instance == kept.remote.instance
+            later = Watched(second)
+            await second.attach(later.remote, kept.remote.instance)
+            assert ((await later.over).result, later.texts) == ("1", ["x"])
+            assert await second.instances() == ()
+
+    with_engine(body)
+
+
 def test_a_client_that_vanishes_at_any_moment_frees_what_its_inferlet_had_within_a_second() -> None:
     async def body(supervisor: Supervisor) -> None:
         for moment in ("at once", "in prefill", "in decode", "reading slowly"):

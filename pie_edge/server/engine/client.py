@@ -230,6 +230,8 @@ class Client(asyncio.Protocol):
 
     def _begin(self, asked: Launch | Attach, running: Running) -> Launched:
         """What comes of it must come after the reply: it is let go when that was posted."""
+        if isinstance(asked, Launch) and asked.detached and asked.credit == 0:
+            return Launched(asked.id, running.id, running.instance.name)
         self._attached[running.id] = running
         asyncio.get_running_loop().call_soon(self._attach, running, min(asked.credit, _MOST_CREDIT))
         return Launched(asked.id, running.id, running.instance.name)

@@ -61,7 +61,8 @@ class Registry:
         """Raises InvalidHandle."""
         if id not in self._running:
             raise InvalidHandle(
-                f"there is no inferlet {id[:80]!r} here; it ended, or was never started (`pie-edge ps`)"
+                f"there is no inferlet {id[:80]!r} here; it ended and somebody heard how, or it was never started. "
+                "`pie-edge ps` lists those there are"
             )
         return self._running[id]
 
@@ -79,12 +80,13 @@ class Registry:
         """Its client has gone, or had enough."""
         was_detached = running.detached
         running.detach()
-        if was_detached or running.ending is not None:
+        if was_detached:
             self.settle(running)
-        else:
+            return
+        if running.ending is None:
             running.instance.hang_up()
             running.instance.cancel("its client has gone")
-            self._running.pop(running.id, None)
+        self._forget(running.id)
 
     def _program(self, asked: Launch) -> Path | str:
         if bool(asked.program) == bool(asked.source):

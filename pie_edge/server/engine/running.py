@@ -39,6 +39,7 @@ class Running:
         self._outbox = instance.guest.mailbox.outbox
         self._ended = ended
         self._started = time.monotonic()
+        self._over: float | None = None
         self._post: Post | None = None
         self._credit = 0
         self._parts: Iterator[FilePart] | None = None
@@ -71,7 +72,7 @@ class Running:
             self.id,
             self.instance.name,
             str(self.instance.state),
-            time.monotonic() - self._started,
+            (self._over or time.monotonic()) - self._started,
             self.attached,
             self.instance.guest.space.usage.counts(),
         )
@@ -121,6 +122,7 @@ class Running:
             outcome: Outcome | PieError = await self.instance.result()
         except Exception as failed:
             outcome = error = told(failed)
+        self._over = time.monotonic()
         self.ending = _ended(self.id, outcome, self.instance.guest.space.usage.counts())
         self._go_on()
         self._ended(self, error)
