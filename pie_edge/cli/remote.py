@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Url = Annotated[str, typer.Option("--url", envvar="PIE_EDGE_URL", help="The server's address.", show_envvar=True)]
 ApiKey = Annotated[str | None, typer.Option("--api-key", envvar="PIE_EDGE_API_KEY", help="Its API key, if it has one.")]
+Lines = Annotated[
+    bool, typer.Option("--lines", help="Begin a line for each message; without, they are pieces of one text.")
+]
 DEFAULT_URL = "http://127.0.0.1:8642"
 
 
@@ -43,6 +46,7 @@ def submit(
     follow: Annotated[
         bool, typer.Option("--attach", help="Stay attached: show what it says, and end it when interrupted.")
     ] = False,
+    lines: Lines = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Start an inferlet on a server, and print its id. Words after -- are its input, as those of run."""
@@ -52,7 +56,7 @@ def submit(
 
     async def work(client: Client) -> None:
         if follow:
-            await _follow(await client.launch(runnable, given, seed=seed), as_json)
+            await _follow(await client.launch(runnable, given, seed=seed), as_json, lines)
             return
         id = await client.submit(runnable, given, seed=seed)
         if as_json:
@@ -93,6 +97,7 @@ def attach(
     id: Annotated[str, typer.Argument(metavar="ID", help="As `pie-edge ps` shows it.")],
     url: Url = DEFAULT_URL,
     api_key: ApiKey = None,
+    lines: Lines = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Show what an inferlet says, and its result; lines of standard input are messages to it. An interrupt leaves it running."""
@@ -100,7 +105,7 @@ def attach(
     async def work(client: Client) -> None:
         instance = await client.attach(id)
         try:
-            await _follow(instance, as_json)
+            await _follow(instance, as_json, lines)
         except asyncio.CancelledError:
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(instance.detach(), 2)
@@ -126,7 +131,7 @@ def kill(
     _with_client(url, api_key, work)
 
 
-async def _follow(instance: Instance, as_json: bool) -> None:
+async def _follow(instance: Instance, as_json: bool, lines: bool) -> None:
     """Until it ends."""
     notes = Notes()
     printed = Printed(notes, silent=as_json)
@@ -139,7 +144,7 @@ async def _follow(instance: Instance, as_json: bool) -> None:
 
     async def messages() -> None:
         async for text in instance:
-            printed(text)
+            printed(text if not lines or text.endswith("\n") else text + "\n")
 
     tasks = [asyncio.create_task(one()) for one in (outputs, messages)]
     with _lines_sent_to(instance):

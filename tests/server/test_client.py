@@ -301,6 +301,9 @@ def test_the_commands_submit_list_attach_and_kill() -> None:
         status, shown, err = await cli("attach", id.strip(), "--json", stdin="hello\nstop\n")
         assert (status, json.loads(shown)["result"], json.loads(shown)["text"]) == (0, {"x": 1}, "began\nHELLO"), err
         status, id, _ = await cli("submit", "echoes")
+        status, shown, err = await cli("attach", id.strip(), "--lines", stdin="one\ntwo\nstop\n")
+        assert (status, shown) == (0, "began\nONE\nTWO\n"), err
+        status, id, _ = await cli("submit", "echoes")
         assert (await cli("kill", id.strip()))[0] == 0
         assert (await cli("kill", "nobody"))[0] == 1
         status, _, err = await cli("submit", "nothing")
