@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
+from pie_edge.cli.serve import LoggedNotes
 from pie_edge.errors import InferletFailed, OutOfPages, PieError, UsageError
 from pie_edge.server import logs, observing, traces
 from pie_edge.server.exchange import Exchange
@@ -290,5 +291,18 @@ def test_traces_that_are_asked_for_and_not_installed_are_refused(monkeypatch: py
     import sys
 
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(UsageError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT asks for traces.*pie-edge\[otel\]"):
+    with pytest.raises(UsageError, match=r"OTEL_EXPORTER_OTLP_ENDPOINT asks for traces.*\[otel\]"):
         traces.configured({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"})
+
+
+def test_an_engine_that_ended_is_a_line_of_the_log_as_json(logged: io.StringIO) -> None:
+    notes = LoggedNotes()
+    for done, total, what in (
+        (0, 0, "the engine ended"),
+        (0, 0, "the engine ended"),
+        (1, 2, "reading"),
+        (2, 2, "reading"),
+    ):
+        notes(done, total, what)
+    lines = [json.loads(line) for line in logged.getvalue().splitlines()]
+    assert [(line["event"], line["message"]) for line in lines] == [("note", "the engine ended")]
