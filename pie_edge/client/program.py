@@ -44,6 +44,12 @@ def inferlet(function: Callable[..., Any]) -> Program:
     """
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise UsageError(f"@inferlet takes a function that was defined with def, not {function!r:.80}")
+    try:
+        inspect.signature(function).bind({})
+    except TypeError as error:
+        raise UsageError(
+            f"{function.__name__} is called with one argument, the input, a dict, and can't be: {error}"
+        ) from None
     if function.__closure__:
         names = ", ".join(function.__code__.co_freevars)
         raise UsageError(

@@ -50,6 +50,16 @@ def runs(program: Program, input: dict[str, Any]) -> Any:
     return asyncio.run(result) if asyncio.iscoroutine(result) else result
 
 
+def test_a_function_that_can_t_be_called_with_an_input_is_refused() -> None:
+    def nothing() -> None: ...
+    def two(input: Any, more: Any) -> None: ...
+    def named(*, input: Any) -> None: ...
+
+    for function in (nothing, two, named):
+        with pytest.raises(UsageError, match=f"{function.__name__} is called with one argument, the input"):
+            inferlet(function)
+
+
 def test_helpers_classes_constants_and_imports_travel_with_a_function() -> None:
     @inferlet
     async def adventure(input: dict[str, Any], more: Any = LIMITS) -> Any:
