@@ -44,12 +44,12 @@ def test_every_inferlet_ends_with_all_its_tokens_and_holds_nothing(name: str, ho
 
 def test_tokens_never_come_quicker_than_the_device_makes_them() -> None:
     sim = Simulation(WorkConserving(ahead=True), CPU)
-    sim.start(Script(0.0, 100, 20))
+    sim.start(Script(0.0, 64, 20))
     sim.run()
     (run,) = sim.runs
-    assert run.first_token == pytest.approx(CPU.seconds(Load(100, 1, 100, 5050)))
+    assert run.first_token == pytest.approx(CPU.seconds(Load(64, 1, 64, 2080)))
     for index, gap in enumerate(run.gaps, 1):
-        assert gap == pytest.approx(CPU.seconds(Load(1, 1, 100 + index, 100 + index)))
+        assert gap == pytest.approx(CPU.seconds(Load(1, 1, 64 + index, 64 + index)))
 
 
 def test_the_simulation_forms_the_steps_that_the_engine_forms() -> None:
@@ -111,8 +111,9 @@ def test_a_long_prompt_costs_itself_little_and_others_at_most_a_chunk(cost: Cost
     assert 0 < seen.delay <= 1
 
 
-@pytest.mark.parametrize("cost", [CPU, L4], ids=["cpu", "L4"])
-def test_a_long_prompt_alone_runs_in_the_largest_steps(cost: Cost) -> None:
+@pytest.mark.parametrize(("cost", "slower"), [(CPU, 1.04), (L4, 1.0)], ids=["cpu", "L4"])
+def test_a_long_prompt_alone_takes_as_long_as_in_the_largest_steps(cost: Cost, slower: float) -> None:
+    """Or hardly longer, where those take so long that others' pages would wait for them."""
     seen = long_prompt(lambda: WorkConserving(ahead=True), cost, 0)
     starts = range(0, 4000, BUDGET.rows)
     ends = [min(start + BUDGET.rows, 4000) for start in starts]
@@ -120,7 +121,8 @@ def test_a_long_prompt_alone_runs_in_the_largest_steps(cost: Cost) -> None:
         (end - start) * start + (end - start) * (end - start + 1) // 2 for start, end in zip(starts, ends, strict=True)
     ]
     loads = [Load(e - s, int(e == 4000), e, k) for s, e, k in zip(starts, ends, keys, strict=True)]
-    assert seen.alone == pytest.approx(sum(map(cost.seconds, loads)))
+    largest = sum(map(cost.seconds, loads))
+    assert largest * 0.9999 < seen.alone < largest * slower * 1.0001
 
 
 def test_mixed_steps_keep_gaps_shorter_than_whole_prompts_do_and_prompts_from_starving() -> None:
