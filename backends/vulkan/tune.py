@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from pie_edge.backend import Stop
 from pie_edge.backends.shared.remembered import Subject
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.tune import tune_and_keep
@@ -41,10 +42,10 @@ def bench(session: Session) -> Bench:
     )
 
 
-def tune_device(device: str, cache_dir: Path, report: Callable[[str], None]) -> None:
-    """``pie-edge tune``. Raises BackendUnavailable, and BackendError if the best can't be kept."""
+def tune_device(device: str, cache_dir: Path, report: Callable[[str], None], stop: Stop) -> None:
+    """``pie-edge tune``. Raises BackendUnavailable, BackendError if the best can't be kept, and Stopped."""
     gpu = open_gpu(device)
-    session = Session(gpu, gpu.facts.memory, cache_dir)
+    session = Session(gpu, gpu.facts.memory, cache_dir, stop)
     try:
         tune_and_keep(bench(session), cache_dir, report)
     finally:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
+from pie_edge.backend import Stop
 from pie_edge.backends.shared.remembered import Subject
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.tune import tune_and_keep
@@ -43,10 +44,10 @@ def bench(session: Session, max_binding: int) -> Bench:
     )
 
 
-def tune_device(device: str, cache_dir: Path, report: Callable[[str], None]) -> None:
-    """``pie-edge tune``. Raises BackendUnavailable, and BackendError if the best can't be kept."""
+def tune_device(device: str, cache_dir: Path, report: Callable[[str], None], stop: Stop) -> None:
+    """``pie-edge tune``. Raises BackendUnavailable, BackendError if the best can't be kept, and Stopped."""
     handle, facts = open_device(device)
-    session = Session(handle, facts, facts.memory)
+    session = Session(handle, facts, facts.memory, stop)
     try:
         tune_and_keep(bench(session, facts.max_binding), cache_dir, report)
     finally:

@@ -49,11 +49,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             signal.signal(signal.SIGINT, before)
 
 
-def _raise() -> None:
-    raise KeyboardInterrupt
-
-
-def once(interrupt: Callable[[], None] = _raise) -> None:
+def once(interrupt: Callable[[], None]) -> None:
     """From now on the first Ctrl-C calls ``interrupt``, in the main thread; later ones do nothing, unless closing takes longer
     than it should. A command that was started deaf to Ctrl-C stays so."""
     if not _is_main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

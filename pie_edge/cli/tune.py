@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pie_edge.backend import Stop, Stopped
 from pie_edge.backend_choice import choose, has_variants
 from pie_edge.cli import interrupts
 from pie_edge.cli.outcome import reported
@@ -25,11 +26,16 @@ def tune(
     ] = None,
 ) -> None:
     """Time the few variants of each hot kernel on the device, and keep the fastest."""
-    interrupts.once()
     settings = load({"backend": backend, "device": device}).settings
     choice = choose(settings.backend, settings.device)
     if not has_variants(choice.backend):
         raise UsageError(f"backend {choice.backend} has no variants to choose from; nothing is to be tuned")
     print(f"tuning {choice.backend} ({choice.device})")
     module = importlib.import_module(f"pie_edge.backends.{choice.backend}.tune")
-    module.tune_device(choice.device, cache_folder(), print)
+    stop = Stop()
+    # An exception in the middle of a driver's call back to Python would be lost, and the device waited for in vain.
+    interrupts.once(stop.ask)
+    try:
+        module.tune_device(choice.device, cache_folder(), print, stop)
+    except Stopped:
+        raise KeyboardInterrupt from None
