@@ -9,7 +9,7 @@ from pydantic import Field
 
 from pie_edge.server.generation import Constraint, Conversation, Request
 from pie_edge.server.openai.errors import BadRequest
-from pie_edge.server.openai.messages import TAGS, Message, Name, Tool, plain, plain_tools, schema_text
+from pie_edge.server.openai.messages import TAGS, Message, Name, Tool, check_calls, plain, plain_tools, schema_text
 from pie_edge.server.openai.parameters import Strict, accepted, refused
 from pie_edge.server.openai.sampled import Sampled
 
@@ -111,8 +111,10 @@ class ChatBody(Sampled):
     def request(self) -> Request:
         """Raises BadRequest for parameters that don't go together."""
         choice, tools = chosen_tools(self.tool_choice, plain_tools(self.tools))
+        messages = plain(self.messages)
+        check_calls(messages, "messages")
         return Request(
-            prompt=Conversation(plain(self.messages), tools, self._thinking()),
+            prompt=Conversation(messages, tools, self._thinking()),
             choices=self.n or 1,
             max_tokens=self._limit(),
             stop=self.stops(),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
@@ -154,6 +155,31 @@ def _part(place: str, part: Part) -> dict[str, Any]:
                 f"{place}.type",
                 "unsupported_content",
             )
+
+
+def check_calls(messages: Sequence[Mapping[str, Any]], param: str) -> None:
+    """Raises BadRequest for calls whose arguments are no JSON, or that what follows doesn't answer, all and at once."""
+    for number, message in enumerate(messages):
+        calls = message.get("tool_calls") or ()
+        answers = itertools.takewhile(lambda one: one["role"] == "tool", messages[number + 1 :])
+        answered = {one["tool_call_id"] for one in answers}
+        called = {call["id"] for call in calls}
+        # An answer to what wasn't called is told of as that, by whoever renders it.
+        if (left := called - answered) and not answered - called:
+            raise BadRequest(
+                f"the tool call {', '.join(sorted(left))} has no answer right after the message that makes it; "
+                "give one for each call",
+                param,
+            )
+        for call in calls:
+            _check_arguments(call, param)
+
+
+def _check_arguments(call: Mapping[str, Any], param: str) -> None:
+    try:
+        json.loads(call["function"]["arguments"] or "{}")
+    except (ValueError, RecursionError):
+        raise BadRequest(f"the arguments of the tool call {call['id']} are no JSON", param) from None
 
 
 def plain_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:

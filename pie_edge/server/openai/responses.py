@@ -14,6 +14,7 @@ from pie_edge.errors import PieError
 from pie_edge.server import streams, wire
 from pie_edge.server.generation import After, Conversation, Event, Kept, Request, Service
 from pie_edge.server.openai import errors, items
+from pie_edge.server.openai.messages import check_calls
 from pie_edge.server.openai.parameters import parse
 from pie_edge.server.openai.responses_output import Output
 from pie_edge.server.openai.responses_request import ResponsesBody
@@ -74,6 +75,7 @@ class _Job:
         assert body.input is not None
         earlier = [] if self._previous is None else self._previous.messages
         self._messages = [*earlier, *items.messages(body.input)]
+        check_calls(self._messages, "input")
 
     def request(self) -> Request:
         """Raises BadRequest."""
