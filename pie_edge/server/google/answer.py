@@ -57,7 +57,7 @@ class Stream:
             case CallArguments():
                 self._candidate(event.choice).arguments += event.text
             case Ended():
-                yield from self._called(event.choice)
+                yield from self._called(event.choice, cut=event.reason in ("length", "context"))
                 self._end(event)
             case Usage():
                 yield self._last(event)
@@ -80,14 +80,14 @@ class Stream:
         elif parts:
             yield self._chunk(event.choice, parts)
 
-    def _called(self, choice: int) -> Iterator[Chunk]:
-        """The call whose arguments have all come. One that they make no object for is told of at the end."""
+    def _called(self, choice: int, cut: bool = False) -> Iterator[Chunk]:
+        """The call whose arguments have all come, or have been ``cut``. One that they make no object for is told of at the end."""
         candidate = self._candidate(choice)
         call, candidate.call, arguments, candidate.arguments = candidate.call, None, candidate.arguments, ""
         if call is None:
             return
         try:
-            values = from_json(arguments or "{}", allow_inf_nan=False)
+            values = from_json(arguments or ("" if cut else "{}"), allow_inf_nan=False)
         except ValueError:
             values = None
         if isinstance(values, dict):
