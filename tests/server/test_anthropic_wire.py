@@ -138,12 +138,14 @@ def test_a_stop_sequence_is_named(connect: Connect) -> None:
     assert service.asked[0].stop == ("END", "x")
 
 
-def test_arguments_that_were_cut_come_as_far_as_they_go(connect: Connect) -> None:
-    events = answer(
-        CallBegan(0, 0, "call_1", "weather"), CallArguments(0, 0, '{"city": "Ür", "days": [1, 2'), reason="length"
-    )
+@pytest.mark.parametrize(
+    ("text", "input"),
+    [('{"city": "Ür", "days": [1, 2', {"city": "Ür", "days": [1, 2]}), ('{"city": "Ü', {"city": "Ü"})],
+)
+def test_arguments_that_were_cut_come_as_far_as_they_go(connect: Connect, text: str, input: dict[str, Any]) -> None:
+    events = answer(CallBegan(0, 0, "call_1", "weather"), CallArguments(0, 0, text), reason="length")
     made = connect(Told(events)).messages.create(**ASK, tools=[TOOL])
-    assert made.content[0].to_dict()["input"] == {"city": "Ür", "days": [1, 2]}
+    assert made.content[0].to_dict()["input"] == input
     assert made.stop_reason == "max_tokens"
 
 

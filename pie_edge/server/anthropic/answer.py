@@ -125,7 +125,7 @@ def message(events: Iterable[WireEvent]) -> dict[str, Any]:
 def _arguments(text: str) -> Any:
     """As far as they came: ``max_tokens`` may have cut them. What is no JSON object is wrapped as Anthropic's own pages do it."""
     try:
-        values = from_json(text, allow_partial=True, allow_inf_nan=False)
+        values = from_json(text, allow_partial="trailing-strings", allow_inf_nan=False)
     except ValueError:
         values = None
     return values if isinstance(values, dict) else {"INVALID_JSON": text}
