@@ -81,7 +81,7 @@ class Stream:
             yield self._chunk(event.choice, parts)
 
     def _called(self, choice: int, cut: bool = False) -> Iterator[Chunk]:
-        """The call whose arguments have all come, or have been ``cut``. One that they make no object for is told of at the end."""
+        """The call whose arguments have all come, or were ``cut``. One that they make no object for is told of at the end."""
         candidate = self._candidate(choice)
         call, candidate.call, arguments, candidate.arguments = candidate.call, None, candidate.arguments, ""
         if call is None:
