@@ -272,6 +272,29 @@ def test_the_command_measures_all_variants_and_keeps_the_fastest(
     assert shared_tune.remembered(bench.subject, tmp_path) not in (None, bench.default)
 
 
+def test_ctrl_c_ends_a_tuning_between_two_trials_and_keeps_nothing(
+    api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[float] = []
+
+    def seconds() -> float:
+        signal.raise_signal(signal.SIGINT)
+        runs.append(1e-3)
+        return runs[-1]
+
+    monkeypatch.setattr(shared_tune._Tuner, "_trial", lambda self, chain, tuning: Played(seconds))
+    monkeypatch.setenv("PIE_EDGE_CACHE", str(tmp_path))
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            app.start(["tune", "--backend", api.name])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.value.code == 130
+    assert 0 < len(runs) < shared_tune.ROUNDS
+    assert not list(tmp_path.glob("*.tuning"))
+
+
 def test_a_tuning_that_cannot_be_kept_says_so_and_fails(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
