@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 
 from pie_edge.backends.cuda.epilogue_text import FORMS, TYPES, constant
+from pie_edge.backends.shared.epilogue_reductions import comparison, keeps_loss, never
 from pie_edge.program.node_types import Element
 from pie_edge.sampling.dialects.kernel import Combine, Reduction
-from pie_edge.sampling.dialects.scalar import F32, I32, U32
 
-_NEVER: Mapping[tuple[str, Element], float] = {
-    ("max", F32): -inf,
-    ("max", I32): -(2**31),
-    ("max", U32): 0,
-    ("min", F32): inf,
-    ("min", I32): 2**31 - 1,
-    ("min", U32): 2**32 - 1,
-}
-"""What any element beats."""
 _NOWHERE = "0xffffffffu"
 
 
@@ -50,8 +40,7 @@ class Partial:
         return self.reduction.combine is Combine.SUM
 
     def better(self, value: str, old: str) -> str:
-        larger = self.reduction.combine in (Combine.MAX, Combine.ARGMAX)
-        return FORMS["gt" if larger else "lt", self.element].format(value, old)
+        return FORMS[comparison(self.reduction), self.element].format(value, old)
 
 
 class Reducer:
@@ -62,10 +51,8 @@ class Reducer:
 
     def begin(self, reduction: Reduction) -> Partial:
         partial = Partial(reduction)
-        combine = reduction.combine.value.removeprefix("arg")
-        never = constant(partial.element, _NEVER.get((combine, partial.element), 0))
-        self._line(f"{TYPES[partial.element]} {partial.value} = {never};")
-        if partial.sums and partial.element is F32:
+        self._line(f"{TYPES[partial.element]} {partial.value} = {constant(partial.element, never(reduction))};")
+        if keeps_loss(reduction):
             self._line(f"float {partial.loss} = 0.0f;")
         if not partial.sums:
             self._line(f"u32 {partial.index} = {_NOWHERE};")
@@ -76,7 +63,7 @@ class Reducer:
         if not partial.sums:
             better = partial.better(value, partial.value)
             self._line(f"if ({better}) {partial.value} = {value}, {partial.index} = index;")
-        elif partial.element is F32:
+        elif keeps_loss(partial.reduction):
             self._line(f"sum_exactly({partial.value}, {partial.loss}, {value});")
         else:
             self._line(f"{partial.value} += {value};")
@@ -87,7 +74,7 @@ class Reducer:
 
     def _finished(self, partial: Partial) -> str:
         if partial.sums:
-            whole = f"whole_sum({partial.value}, {partial.loss})" if partial.element is F32 else partial.value
+            whole = f"whole_sum({partial.value}, {partial.loss})" if keeps_loss(partial.reduction) else partial.value
             self._line(f"{partial.value} = reduce_sum({whole}, room);")
             return partial.value
         kind = TYPES[partial.element]

@@ -35,7 +35,7 @@ def _threads(width: int) -> int:
 def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight = op.inputs
     width, groups = c.width(x) // op.integer("groups"), op.integer("groups")
-    given = (c.place[x], c.vector(weight), c.place[op.outputs[0]], width, op.number("eps"), op.number("offset"))
+    given = (c.place[x], c.vector(weight).region, c.place[op.outputs[0]], width, op.number("eps"), op.number("offset"))
     grid = (c.rows_of(x), groups, 1)
     return [Launch(Kernel(_NORM, "rms_norm"), arguments(*given, c.counter(x)), grid, _threads(width))]
 
@@ -45,7 +45,7 @@ def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     width = c.width(x)
     given: tuple[Field, ...] = (
         *c.at(x, residual),
-        c.vector(weight),
+        c.vector(weight).region,
         *c.at(*op.outputs),
         width,
         op.number("eps"),
@@ -57,10 +57,10 @@ def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
 
 def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
-    extra = c.vector(bias[0]) if bias else None
+    extra = c.vector(bias[0]).region if bias else None
     given: tuple[Field, ...] = (
         c.place[x],
-        c.vector(weight),
+        c.vector(weight).region,
         extra,
         c.place[op.outputs[0]],
         c.width(x),
@@ -103,7 +103,7 @@ def _rope_shape(c: Lowering, op: Op, heads: int, width: int, factors: Sequence[s
     """The structure ``Rope``."""
     if width % 2:
         raise Unsupported(f"{op}: heads of {width} values; the CUDA backend takes an even width")
-    divisors = [float(f) for f in c.values_of(factors[0]).values] if factors else None
+    divisors = [float(f) for f in c.vector(factors[0]).values] if factors else None
     table = c.constant(frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors))
     neox = op.attribute("style") == "neox"
     return packed(table, heads, width, op.integer("rotary"), neox, op.number("magnitude"))
@@ -165,10 +165,9 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     state, axis, page = c.program.values[op.outputs[0]], op.integer("axis"), op.integer("page_size")
     inner = math.prod(state.shape[axis + 1 :]) * state.dtype.nbytes // 4
     outer = math.prod(state.shape[1:axis])
-    assert c.scratch is not None
     launches = []
     for slots, back in ((sources, 0), (targets, 1)):
-        given: tuple[Field, ...] = (*c.at(slots, op.outputs[0]), c.scratch, outer, page, inner, back, c.place[counts])
+        given: tuple[Field, ...] = (*c.at(slots, op.outputs[0]), c.room, outer, page, inner, back, c.place[counts])
         grid = (-(-outer * inner // BLOCK), Count("passes"), 1)
         launches.append(Launch(Kernel(_ELEMENTWISE, "copy_slots"), arguments(*given), grid, BLOCK))
     return launches

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lowering import Lowering
+from pie_edge.backends.shared.attention import FIELDS, MASKS, OBSERVED, has_sinks, masked
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
@@ -12,9 +13,6 @@ from pie_edge.program.ops import Op
 _FILE, _THREADS = "attention.cu", 128
 _QUERIES, _TILE, _WARPS = 8, 16, 4
 """Of a block of ``kernels/attention.cu``, and of a warp of ``attention_tile.cu``, whose blocks have four."""
-_FIELDS = ("counts", "positions", "row_index", "query_starts", "page_starts", "pages", "page_bits", "fresh_bits")
-_MASKS = ("mask_starts", "mask")
-_OBSERVED = ("mass_rows", "mass_starts", "mass_layers")
 
 
 def attention(c: Lowering, op: Op) -> list[Launch]:
@@ -60,7 +58,7 @@ def _is_tiled(c: Lowering, op: Op, width: int, sharing: int) -> bool:
 def attention_mass(c: Lowering, op: Op) -> list[Launch]:
     """A block for each row that may be observed; those past the true ones leave at once."""
     most = c.capacity("mass_rows")
-    observed = packed(*c.at(*_OBSERVED), most, op.integer("layer"))
+    observed = packed(*c.at(*OBSERVED), most, op.integer("layer"))
     given = arguments(_step(c, op), _shape(c, op), observed, c.place[op.outputs[0]])
     kernel = Kernel("attention_mass.cu", "attention_mass", (_macro(c, op),))
     return [Launch(kernel, given, (most, 1, 1), _THREADS)]
@@ -85,15 +83,15 @@ def _shared(width: int) -> int:
 
 def _step(c: Lowering, op: Op) -> bytes:
     """The structure ``Step``."""
-    masks = c.at(*_MASKS) if _MASKS[0] in op.inputs else (None, None)
-    return packed(*c.at(*_FIELDS), *masks)
+    masks = c.at(*MASKS) if masked(op) else (None, None)
+    return packed(*c.at(*FIELDS), *masks)
 
 
 def _shape(c: Lowering, op: Op) -> bytes:
     """The structure ``Attention``."""
     q, named = op.inputs[0], op.named
     values = c.place[named["V"]] if "V" in named else None
-    sinks = c.vector(named["sinks"]) if op.attribute("sinks") else None
+    sinks = c.vector(named["sinks"]).region if has_sinks(op) else None
     whole = (op.integer("heads"), op.integer("kv_heads"), c.width(q) // op.integer("heads"), op.integer("page_size"))
     numbers = (op.integer("window"), op.number("scale"), op.number("softcap"))
     return packed(*c.at(q, named["K"]), values, c.place[named["key_positions"]], sinks, *whole, *numbers)

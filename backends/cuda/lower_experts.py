@@ -48,7 +48,7 @@ def expert_linear(c: Lowering, op: Op) -> list[Launch]:
     splits = c.tuning.splits(groups * (1 if alone else count), packing.blocks * packing.vectors)
     launches = []
     for part in matrix.parts:
-        use = Use(matrix, part, c.place[op.outputs[0]], 0, c.vector(bias[0]) if bias else None)
+        use = Use(matrix, part, c.place[op.outputs[0]], 0, c.vector(bias[0]).region if bias else None)
         sorted_by = (None, None) if alone else c.at(order, starts)
         rows = (c.counter(experts), c.capacity(experts), outputs, chosen, sharing, count, splits, part.first)
         told = packed(*c.at(x, experts), *sorted_by, *rows)

@@ -56,7 +56,7 @@ def uses(c: Lowering, name: str, output: str, bias: str | None) -> list[Use]:
     found = []
     for part in matrix.parts:
         shifted = y.part(4 * part.first, y.nbytes - 4 * part.first)
-        own = None if bias is None else c.vector(bias).part(4 * part.first, 4 * part.rows)
+        own = None if bias is None else c.vector(bias).region.part(4 * part.first, 4 * part.rows)
         found.append(Use(matrix, part, shifted, c.width(output), own))
     return found
 

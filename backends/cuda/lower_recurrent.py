@@ -22,7 +22,7 @@ def short_conv(c: Lowering, op: Op) -> list[Launch]:
     matrix, columns, length = c.matrix(weight), c.width(x), c.program.values[tail].shape[1]
     if matrix.packing.quantised or len(matrix.parts) > 1:
         raise Unsupported(f"{op}: the CUDA backend takes dense convolutions that lie together")
-    extra = c.vector(bias[0]) if bias else None
+    extra = c.vector(bias[0]).region if bias else None
     given = arguments(
         *(packing_fields(matrix.packing), _spans(c), c.place[x], matrix.parts[0].region, c.place[tail], extra),
         *(c.place[op.outputs[0]], columns, length, ACTIVATIONS[str(op.attribute("act"))]),
@@ -54,7 +54,7 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
 
 def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
     """Each head's rate, which is never above zero, and then what is added before it applies."""
-    rate, shift = c.values_of(decay).values, c.values_of(dt_bias).values
+    rate, shift = c.vector(decay).values, c.vector(dt_bias).values
     rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
     return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 

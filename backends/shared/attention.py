@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.lowering import BaseLowering
-from pie_edge.backends.shared.tuning import AttentionVariant
+from pie_edge.backends.shared.tuning import AttentionVariant, Tuning
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
@@ -30,7 +30,7 @@ class Shape:
     """16-byte vectors of a head."""
 
     @classmethod
-    def of(cls, c: BaseLowering[Any], op: Op) -> Self:
+    def of(cls, c: BaseLowering[Any, Any], op: Op) -> Self:
         heads, halves = op.integer("heads"), c.program.values[op.inputs[1]].dtype is DType.F16
         width = c.width(op.inputs[0]) // heads
         return cls(heads, op.integer("kv_heads"), width, op.integer("page_size"), halves, width // (8 if halves else 4))
@@ -46,7 +46,7 @@ class Shape:
 
 
 def launches(
-    c: BaseLowering[Any],
+    c: BaseLowering[Any, Tuning],
     shape: Shape,
     attend: Callable[[AttentionVariant, bool], L],
     merge: Callable[[], L],
@@ -63,14 +63,14 @@ def launches(
     return found
 
 
-def split(c: BaseLowering[Any], shape: Shape, chunk: int) -> int:
+def split(c: BaseLowering[Any, Tuning], shape: Shape, chunk: int) -> int:
     """Keys of a split."""
     if c.tuning.split % shape.page or c.tuning.split % chunk:
         raise Unsupported(f"pages of {shape.page} tokens don't divide a split of {c.tuning.split}; use 8, 16 or 32")
     return c.tuning.split
 
 
-def splits(c: BaseLowering[Any], shape: Shape, keys: int) -> Extent:
+def splits(c: BaseLowering[Any, Tuning], shape: Shape, keys: int) -> Extent:
     """Splits of the longest sequence: one, unless the step has longer ones."""
     return Count("longest", divisor=keys // shape.page) if c.shape.splits else 1
 

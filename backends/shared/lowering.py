@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.region import B, Region
 from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
-from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Vector, Weight
 from pie_edge.program.ops import Program
 
 
+class Variants(Protocol):
+    """What an API chooses its kernels by; it has more."""
+
+    def tokens(self, rows: int) -> int:
+        """Tokens that a piece of ``linear`` computes in a step of this many rows."""
+
+
+VariantsT = TypeVar("VariantsT", bound=Variants)
+
+
 @dataclass(frozen=True)
-class BaseLowering(Generic[B]):
+class BaseLowering(Generic[B, VariantsT]):
     """One Program's lowering. ``place`` has states, temporaries and outputs; weights are by themselves."""
 
     program: Program
@@ -24,7 +33,7 @@ class BaseLowering(Generic[B]):
     weights: Mapping[str, Weight]
     scratch: Region[B] | None
     """For what an op's launches leave each other."""
-    tuning: Tuning
+    tuning: VariantsT
     shape: StepShape
     constant: Callable[[bytes], Region[B]]
     """A region that holds these bytes."""

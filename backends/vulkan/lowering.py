@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pie_edge.backends.shared.grid import Grid
 from pie_edge.backends.shared.lowering import BaseLowering
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.vulkan.device import Facts
 from pie_edge.backends.vulkan.launch import Access, Binding
 from pie_edge.backends.vulkan.memory import Buffer, Region
@@ -17,7 +18,7 @@ _NO_COUNTER = 0xFFFFFFFF
 
 
 @dataclass(frozen=True)
-class Lowering(BaseLowering[Buffer]):
+class Lowering(BaseLowering[Buffer, Tuning]):
     """Inputs are in ``place``, too."""
 
     facts: Facts

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from pie_edge.backends.shared.grid import Extent, Grid
 from pie_edge.backends.shared.lowering import BaseLowering
+from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.wgpu.memory import Buffer, Region
 from pie_edge.backends.wgpu.plan import MOST_GROUPS
 
 
 @dataclass(frozen=True)
-class Lowering(BaseLowering[Buffer]):
+class Lowering(BaseLowering[Buffer, Tuning]):
     """Inputs are not in ``place``: they lie in ``step``."""
 
     step: Region
