@@ -20,16 +20,16 @@ import pytest
 
 from tests.support.scripted import Scripted
 from tests.web.browser import Page, browsing
+from tests.web.chromium import chromium
 from tests.web.page_server import ANSWER, EVIL, KEY, MODEL, Played, serving
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FILES = Path(__file__).resolve().parents[2] / "pie_edge" / "server" / "page"
 ASSISTANT = "document.querySelector('.message.assistant')"
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    program = next((found for found in map(shutil.which, NAMES) if found), None)
+    program = chromium()
     if program is None:
         pytest.skip("Chromium is not installed; scripts/debian-packages names it")
     with browsing(program, tmp_path_factory.mktemp("browser")) as found:
