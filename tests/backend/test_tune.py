@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from pie_edge.backend import Stop
 from pie_edge.backends.shared import tune
 from pie_edge.backends.shared.remembered import Subject
 from pie_edge.backends.shared.trial import Bench, Chain
@@ -22,7 +23,11 @@ def nothing(*arguments: object) -> None:
     raise AssertionError("no device is asked")
 
 
-BENCH = Bench(Subject("none", "a device", "1", ""), True, None, nothing, 1 << 27, DEFAULT, nothing)
+class NoSession:
+    stop = Stop()
+
+
+BENCH = Bench(Subject("none", "a device", "1", ""), True, NoSession(), nothing, 1 << 27, DEFAULT, nothing)
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.2])
