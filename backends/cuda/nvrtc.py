@@ -74,10 +74,11 @@ def compiled(file: str, text: str, options: tuple[str, ...]) -> tuple[bytes, str
 def _fetched(size: Any, get: Any, program: Any) -> bytes:
     status, count = size(program)
     _check(status, "tell a size")
-    room: bytes = b" " * count
+    # Not bytes: those of one byte, as long as an empty log, are shared by all of Python, and NVRTC writes into them.
+    room = bytearray(count)
     (status,) = get(program, room)
     _check(status, "give its result")
-    return room
+    return bytes(room)
 
 
 def _check(status: Any, what: str, log: str = "") -> None:

@@ -122,3 +122,10 @@ def test_cubins_are_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert nvrtc.Compiler(90, tmp_path)("adapter.cu", "", ()) == first
     with pytest.raises(AssertionError, match="compiled again"):
         nvrtc.Compiler(89, tmp_path)("adapter.cu", "", ())
+
+
+def test_a_compiler_that_has_nothing_to_say_changes_no_bytes_of_python_s() -> None:
+    """An empty log is one byte long, and such bytes are one object wherever they come from."""
+    _, log = nvrtc.compiled("empty.cu", 'extern "C" __global__ void k() {}', ("--gpu-architecture=sm_90",))
+    assert log == "\0"
+    assert [bytes([byte])[0] for byte in range(256)] == list(range(256))
