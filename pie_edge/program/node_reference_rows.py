@@ -60,7 +60,7 @@ def top_k(x: Array, count: int) -> tuple[Array, Array]:
     flat = x.reshape(-1, x.shape[-1])
     places = np.empty((len(flat), count), dtype=np.uint32)
     for index, row in enumerate(flat):
-        able = np.flatnonzero(row >= kth_largest(row, count))
+        able = np.flatnonzero(~(row < kth_largest(row, count)))  # NaN compares with nothing, and is an entry
         places[index] = able[_falling_order(row[able])[:count]]
     places = places.reshape(*x.shape[:-1], count)
     return np.take_along_axis(x, places.astype(np.intp), axis=-1), places
