@@ -55,10 +55,12 @@ HEADER = (
 
 async def _profile(client: Client, server: Server, profile: Profile, asked: argparse.Namespace) -> list[list[str]]:
     async def attempt(rate: float) -> Figures:
-        return await offer(client, server.model, profile, rate, asked.seconds)
+        figures = await offer(client, server.model, profile, rate, asked.seconds)
+        print(" | ".join(_row(name, profile.name, figures, f"{rate:.2f}")), file=sys.stderr)
+        return figures
 
-    await keep_busy(client, server.model, profile, STREAMS, STREAMS, seed=0)  # warm: kernels, the shared beginning
     name = server.description.split(",")[0]
+    await keep_busy(client, server.model, profile, STREAMS, STREAMS, seed=0)  # warm: kernels, the shared beginning
     rows = [_row(name, profile.name, await attempt(asked.rate), f"{asked.rate:g}")]
     highest, figures = await highest_rate(attempt, asked.rate / 4, asked.halvings)
     if figures is not None:

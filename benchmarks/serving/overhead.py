@@ -36,8 +36,8 @@ def measure(model: Path, rounds: int, threads: int) -> Overhead:
     found: dict[str, list[float]] = {"engine": [], "inferlet": []}
     for side, values in found.items():
         with Process(side, worker(side, model, "cpu", threads, "wall")) as process:
-            for _ in range(rounds + 1):  # The first one compiles.
-                values.append(process.measure("streams", prompts=prompts, count=TOKENS))
+            for number in range(rounds + 1):  # The first one compiles.
+                values.append(process.measure("streams", prompts=_fresh(prompts, number), count=TOKENS))
     with ours(model, ("--backend", "cpu")) as server:
         values, shares = asyncio.run(_server(Client(server.url), server.model, prompts, rounds))
     return Overhead(found["engine"][1:], found["inferlet"][1:], values, shares)
@@ -54,8 +54,7 @@ async def _server(
     before = read(await client.get("/metrics"), time.monotonic())
     values = []
     for number in range(rounds):
-        # Other tokens each time: prompts that are cached needn't be forwarded, and the other sides have none.
-        fresh = [{**body, "prompt": [token + number + 1 for token in body["prompt"]]} for body in bodies]
+        fresh = [{**body, "prompt": prompt} for body, prompt in zip(bodies, _fresh(prompts, number + 1), strict=True)]
         began = time.perf_counter()
         answers = await answer_all(client, fresh, STREAMS, COMPLETIONS)
         seconds = time.perf_counter() - began
@@ -71,3 +70,8 @@ def _prompts(model: Path) -> list[list[int]]:
     """No two begin alike."""
     ids = models.token_ids(model, PROMPT + STREAMS)
     return [[ids[-1 - number], *ids[number : number + PROMPT - 1]] for number in range(STREAMS)]
+
+
+def _fresh(prompts: Sequence[Sequence[int]], number: int) -> list[list[int]]:
+    """Other tokens for each round: what is cached needn't be forwarded."""
+    return [[token + number for token in prompt] for prompt in prompts]
