@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pie_edge.backend import Backend
 from pie_edge.program import reference
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.trace import copy_program
+from tests.backend.device import put
 
 PAGES, PAGE = 9, 8
 SHAPES = {"k": (PAGES, 2, 4, PAGE, 4), "v": (PAGES, 2, PAGE, 16), "key_positions": (PAGES, PAGE)}
@@ -52,3 +54,18 @@ def expected(slots: bool, pairs: Sequence[tuple[int, int]]) -> dict[str, np.ndar
     for op in program(slots).ops:
         reference._MEANING[op.kind](op, *(given[name] for name in op.inputs), held[op.outputs[0]])
     return held
+
+
+async def check(backend: Backend, name: str) -> None:
+    """A pair of ``PAIRS`` against the reference."""
+    slots, pairs = PAIRS[name]
+    held = states()
+    buffers = {key: await put(backend, array) for key, array in held.items()}
+    compiled = await backend.compile(program(slots), buffers)
+    backend.run(compiled, {key: array.tobytes() for key, array in inputs(pairs).items()})
+    ticket = backend.download([(buffers[key], 0, array.nbytes) for key, array in held.items()])
+    found = list((await backend.read(ticket)).values())
+    for data, (key, array) in zip(found, expected(slots, pairs).items(), strict=True):
+        np.testing.assert_array_equal(np.frombuffer(data, array.dtype).reshape(array.shape), array, err_msg=key)
+    for buffer in buffers.values():
+        backend.free(buffer)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,9 +12,6 @@ from typing import Any
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, Live, Options
-from pie_edge.program.observe import MASSES
-from tests.backend import vulkan_cases
-from tests.backend.device import assert_close, run_case
 from tests.simt import build
 
 Sources = Mapping[str, str]
@@ -46,15 +42,6 @@ def opened(**options: Any) -> CudaBackend:
     emulated = {} if ON_CARD else {"library": str(build.driver()), "compile_kernels": ordinary}
     chosen = Options(**{**emulated, **options})
     return CudaBackend(chosen, Live(chosen))
-
-
-def check(backend: CudaBackend, name: str) -> None:
-    """A case of the op table against the reference."""
-    case = vulkan_cases.build(name)
-    found = asyncio.run(run_case(backend, case))
-    for output, expected in case.expected().items():
-        width = expected.shape[-1] if output == MASSES else None
-        assert_close(found[output][..., :width], expected, case)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import pytest
 
 from pie_edge.backend import Backend
 from tests.backend.device import LoadedModel
-from tests.backend.models_on_device import Opening
+from tests.backend.openers import Opening
 from tests.support import family_oracle
 from tests.support.oracle_run import part_pass, whole_pass
 

@@ -7,7 +7,7 @@ SmolLM2's oracle engine held its weights in bfloat16, so it is judged with weigh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.source import weight_sources
 from tests.backend.cases import ArraySource
 from tests.backend.device import LoadedModel
+from tests.backend.openers import Opening
 from tests.conftest import oracle
 from tests.support.oracle_run import Floats, largest_error, load, log_softmax, round_bf16, whole_pass
 from tests.support.tiny import ARGMAX
@@ -34,10 +35,6 @@ from tests.support.tiny import ARGMAX
 EXACT_TOLERANCE = 2e-4
 HALVES_TOLERANCE = 0.02
 """The largest error of a log probability that keys and values in half precision may bring."""
-
-
-Opening = Callable[..., Backend]
-"""Opens a backend; takes ``exact`` and ``max_binding``."""
 
 
 def sources(path: Path, backend: Backend) -> tuple[Any, Any, dict[str, Any]]:

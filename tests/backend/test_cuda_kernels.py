@@ -14,9 +14,10 @@ from pie_edge.backends.cuda.backend import CudaBackend
 from pie_edge.errors import DeviceLost
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType
-from tests.backend import cases, vulkan_cases
+from tests.backend import cases, device_cases
 from tests.backend.cases import Builder, Case, rows_step
-from tests.backend.cuda_emulated import BACKWARD, ON_CARD, SHUFFLED, check, compiler, counted, mend, opened, scheduled
+from tests.backend.cuda_emulated import BACKWARD, ON_CARD, SHUFFLED, compiler, counted, mend, opened, scheduled
+from tests.backend.device_cases import check
 from tests.simt import build
 
 GATED, GATED_TILE = "a gated unit", "a gated unit of many rows"
@@ -65,7 +66,7 @@ def traced() -> Iterator[CudaBackend]:
     asyncio.run(found.close())
 
 
-@pytest.mark.parametrize("name", [*vulkan_cases.NAMES, *OWN])
+@pytest.mark.parametrize("name", [*device_cases.NAMES, *OWN])
 def test_a_kernel_agrees_with_the_reference(backend: CudaBackend, name: str) -> None:
     check(backend, name)
 
@@ -77,7 +78,7 @@ on_the_emulator = pytest.mark.skipif(ON_CARD, reason="says something of the emul
 @pytest.mark.parametrize(("order", "seed"), [(BACKWARD, 0), (SHUFFLED, 1), (SHUFFLED, 2)])
 def test_the_order_of_threads_changes_nothing(backend: CudaBackend, order: int, seed: int) -> None:
     with scheduled(order, seed):
-        for name in vulkan_cases.AWKWARD:
+        for name in device_cases.AWKWARD:
             check(backend, name)
 
 

@@ -13,41 +13,28 @@ pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.weights import supports
-from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend, open_vulkan
-from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, UsageError
+from pie_edge.backends.vulkan.backend import open_vulkan
+from pie_edge.errors import BackendUnavailable, DeviceLost, UsageError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding, Lookup, TwoLevel
 from pie_edge.program.ops import Role
 from pie_edge.program.trace import Trace
-from tests.backend import cases
-from tests.backend.device import assert_close, fetch, put, run_case
-from tests.backend.models_on_device import Opening
+from tests.backend import cases, openers
+from tests.backend.device import assert_close, put, run_case
+from tests.backend.openers import Opening
 from tests.backend.protocol_on_device import *  # noqa: F403
-from tests.backend.protocol_on_device import doubling, opened, run
+from tests.backend.protocol_on_device import Losing, doubling, opened, run
 from tests.support.vulkan import OUT_OF_MEMORY, lose_device
 
 
 @pytest.fixture
 def open_backend() -> Opening:
-    def made(**options: Any) -> VulkanBackend:
-        chosen = Options(**options)
-        return VulkanBackend(chosen, Live(chosen))
-
-    return made
+    return openers.vulkan
 
 
-def test_an_allocation_that_does_not_fit_says_what_was_asked_and_what_is_free(open_backend: Opening) -> None:
-    async def test() -> None:
-        async with opened(open_backend, memory=64 << 20) as backend:
-            assert backend.limits.memory == 64 << 20
-            told = r"for 100\.0 MiB for a state; 64\.0 of the 64\.0 MiB that may be used are free.*raise memory"
-            with pytest.raises(OutOfMemory, match=told):
-                await backend.allocate(100 << 20, Role.STATE)
-            for _ in range(5):  # the next ones work, and what is freed comes back
-                buffer = await backend.allocate(40 << 20, Role.STATE)
-                backend.free(buffer)
-
-    run(test)
+@pytest.fixture
+def lose(monkeypatch: pytest.MonkeyPatch) -> Losing:
+    return lambda backend: lose_device(monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -98,33 +85,6 @@ def test_a_staged_upload_gives_what_a_direct_one_gives(open_backend: Opening, mo
                 found = await run_case(backend, case)
                 for output, expected in case.expected().items():
                     assert_close(found[output], expected, case)
-
-    run(test)
-
-
-def test_a_lost_device_fails_what_ran_and_serves_what_comes_next(
-    open_backend: Opening, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test() -> None:
-        async with opened(open_backend) as backend:
-            case = cases.build("linear affine4g32-f16-min 7 rows")
-            buffers: dict[str, Any] = {name: await put(backend, array) for name, array in case.states.items()}
-            for value in case.program.by_role(Role.WEIGHT):
-                buffers[value.name] = await backend.load(value, case.sources[value.name])
-            executable = await backend.compile(case.program, buffers)
-            before = backend.run(executable, {"step": case.block})
-            with lose_device(monkeypatch):
-                lost = backend.run(executable, {"step": case.block})
-                download = backend.download([(buffers["x"], 0, 16)])
-                for ticket in (before, lost, download):
-                    with pytest.raises(DeviceLost, match="lost"):
-                        await backend.read(ticket)
-            assert not (await fetch(backend, buffers["x"], case.states["x"])).any()
-            backend.write(buffers["x"], case.states["x"].tobytes())
-            outputs = await backend.read(backend.run(executable, {"step": case.block}))
-            (value,) = case.results
-            found = np.frombuffer(outputs[value.name], np.float32).reshape(value.shape)
-            assert_close(found, case.expected()[value.name], case)
 
     run(test)
 

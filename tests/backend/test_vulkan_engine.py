@@ -11,16 +11,15 @@ import pytest
 pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backend import Backend
-from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
+from tests.backend import openers
 from tests.backend.engine_on_device import EngineOnDevice
 from tests.backend.test_engine import engine_on, expected, next_token, run
 from tests.backend.test_observation import LONG, close, masses, observe
 from tests.support.vulkan import counted_submits
 
 
-async def opened() -> VulkanBackend:
-    options = Options(memory=512 << 20, exact=True)
-    return VulkanBackend(options, await asyncio.to_thread(Live, options))
+async def opened() -> Backend:
+    return await asyncio.to_thread(openers.vulkan, memory=512 << 20, exact=True)
 
 
 class TestEngineOnVulkan(EngineOnDevice):
@@ -28,7 +27,7 @@ class TestEngineOnVulkan(EngineOnDevice):
         return await opened()
 
 
-def on_vulkan(test: Callable[[VulkanBackend], Coroutine[Any, Any, None]]) -> None:
+def on_vulkan(test: Callable[[Backend], Coroutine[Any, Any, None]]) -> None:
     async def body() -> None:
         await test(await opened())
 
@@ -36,7 +35,7 @@ def on_vulkan(test: Callable[[VulkanBackend], Coroutine[Any, Any, None]]) -> Non
 
 
 def test_a_step_is_one_submit_of_its_model_pass_and_its_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def test(backend: VulkanBackend) -> None:
+    async def test(backend: Backend) -> None:
         async with engine_on(backend) as engine:
             space = engine.open_space("one", 0)
             context = space.create_working_set(16)
@@ -51,7 +50,7 @@ def test_a_step_is_one_submit_of_its_model_pass_and_its_epilogue(monkeypatch: py
 
 
 def test_passes_of_one_step_observe_what_each_asked_for() -> None:
-    async def test(backend: VulkanBackend) -> None:
+    async def test(backend: Backend) -> None:
         async with engine_on(backend, rows=128, shared_rows=128) as engine:
             assert engine.observable_layers == 2
             space = engine.open_space("observes", 0)

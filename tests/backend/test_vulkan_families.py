@@ -9,19 +9,15 @@ import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
-from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
+from tests.backend import openers
 from tests.backend.families_on_device import check_family, opened  # noqa: F401
-from tests.backend.models_on_device import Opening
+from tests.backend.openers import Opening
 from tests.support.family_configs import CONFIGS
 
 
 @pytest.fixture(scope="module")
 def open_backend() -> Opening:
-    def made(**options: Any) -> VulkanBackend:
-        chosen = Options(**options)
-        return VulkanBackend(chosen, Live(chosen))
-
-    return made
+    return openers.vulkan
 
 
 @pytest.mark.parametrize("name", CONFIGS)

@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
-from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-from tests.backend import vulkan_cases
+from pie_edge.backend import Backend
+from tests.backend import device_cases, openers
 from tests.support.vulkan import validation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.timeout(900)  # a driver that has compiled nothing yet,
 
 
 @pytest.fixture(scope="module")
-def backend() -> Iterator[VulkanBackend]:
-    opened = VulkanBackend(Options(), Live(Options()))
+def backend() -> Iterator[Backend]:
+    opened = openers.vulkan()
     yield opened
     asyncio.run(opened.close())
 
 
-@pytest.mark.parametrize("name", vulkan_cases.NAMES)
-def test_a_kernel_agrees_with_the_reference(backend: VulkanBackend, name: str) -> None:
-    vulkan_cases.check(backend, name)
+@pytest.mark.parametrize("name", device_cases.NAMES)
+def test_a_kernel_agrees_with_the_reference(backend: Backend, name: str) -> None:
+    device_cases.check(backend, name)
 
 
 def in_a_process_of_its_own(arguments: list[str], environment: Mapping[str, str]) -> str:

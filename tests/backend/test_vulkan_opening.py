@@ -33,9 +33,9 @@ from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.backends.vulkan.tuning import default_tuning
 from pie_edge.cli import app
 from pie_edge.config import load
+from tests.backend.device_cases import check
 from tests.backend.opening_on_device import *  # noqa: F403
 from tests.backend.opening_on_device import Api, close
-from tests.backend.vulkan_cases import check
 
 ROOT = Path(__file__).resolve().parents[2]
 FUSED = {"linear_group", "gated_linear", "rope_append"}

@@ -9,13 +9,12 @@ import pytest
 pytest.importorskip("tests.support.needs_wgpu")
 
 from pie_edge.backend import Backend
-from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+from tests.backend import openers
 from tests.backend.engine_on_device import EngineOnDevice
 
 
-async def opened() -> WgpuBackend:
-    options = Options(memory=512 << 20, exact=True)
-    return WgpuBackend(options, await asyncio.to_thread(Live, options))
+async def opened() -> Backend:
+    return await asyncio.to_thread(openers.wgpu, memory=512 << 20, exact=True)
 
 
 class TestEngineOnWgpu(EngineOnDevice):

@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("tests.support.needs_wgpu")
 
-from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+from tests.backend import openers
 from tests.backend.families_on_device import check_family, opened  # noqa: F401
-from tests.backend.models_on_device import Opening
+from tests.backend.openers import Opening
 
 SOME = ("llama", "qwen2", "gemma3", "phi3-long", "olmo2", "gpt2", "lfm2-bias", "qwen3.5", "qwen3-moe", "gpt-oss-mxfp4")
 """Each way in which families differ: the kernels are the same for the others, and each is compiled anew."""
@@ -19,11 +19,7 @@ SOME = ("llama", "qwen2", "gemma3", "phi3-long", "olmo2", "gpt2", "lfm2-bias", "
 
 @pytest.fixture(scope="module")
 def open_backend() -> Opening:
-    def made(**options: Any) -> WgpuBackend:
-        chosen = Options(**options)
-        return WgpuBackend(chosen, Live(chosen))
-
-    return made
+    return openers.wgpu
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("tests.support.needs_wgpu")
 
-from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+from pie_edge.backend import Backend
 from pie_edge.backends.wgpu.lower import KINDS
-from tests.backend import copy_cases, vulkan_cases, wgpu_cases, wgpu_matrix
+from tests.backend import copy_cases, device_cases, openers, wgpu_matrix
 from tests.backend.wgpu_cases import SOME
 
 CHECKED = [
@@ -35,18 +35,18 @@ pytestmark = pytest.mark.timeout(900)  # a driver that has compiled nothing yet,
 
 
 @pytest.fixture(scope="module")
-def backend() -> Iterator[WgpuBackend]:
-    opened = WgpuBackend(Options(), Live(Options()))
+def backend() -> Iterator[Backend]:
+    opened = openers.wgpu()
     yield opened
     asyncio.run(opened.close())
 
 
-@pytest.mark.parametrize("name", vulkan_cases.AWKWARD)
-def test_a_kernel_agrees_with_the_reference(backend: WgpuBackend, name: str) -> None:
-    wgpu_cases.check(backend, name)
+@pytest.mark.parametrize("name", device_cases.AWKWARD)
+def test_a_kernel_agrees_with_the_reference(backend: Backend, name: str) -> None:
+    device_cases.check(backend, name)
 
 
-def test_the_device_is_held_to_webgpus_default_limits(backend: WgpuBackend) -> None:
+def test_the_device_is_held_to_webgpus_default_limits(backend: Backend) -> None:
     """But for the sizes of buffers: what runs here runs on any adapter."""
     limits = backend._live.session.device.limits
     assert limits["max-storage-buffers-per-shader-stage"] == 8
@@ -56,7 +56,7 @@ def test_the_device_is_held_to_webgpus_default_limits(backend: WgpuBackend) -> N
 
 
 def test_the_cases_of_the_variants_have_all_kinds_of_ops() -> None:
-    built = (vulkan_cases.build(name).program for name in SOME if name in vulkan_cases.NAMES)
+    built = (device_cases.build(name).program for name in SOME if name in device_cases.NAMES)
     copies = {op.kind for slots in (True, False) for op in copy_cases.program(slots).ops}
     assert {op.kind for program in built for op in program.ops} | copies == KINDS
 

@@ -13,18 +13,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
 from pie_edge.backends.wgpu.device import survey
 from pie_edge.backends.wgpu.tuning import default_tuning
-from pie_edge.program.observe import MASSES
-from pie_edge.program.ops import Role
-from tests.backend import copy_cases, vulkan_cases
-from tests.backend.device import assert_close, run_case
+from tests.backend import copy_cases, device_cases
 from tests.backend.families_on_device import check_family
 from tests.support.family_configs import CONFIGS
 
@@ -65,31 +59,7 @@ SOME = (
     "family llama",
 )
 """All kinds of ops, and most of what kernels are specialised for."""
-ALL = (*vulkan_cases.NAMES, *(COPIES + name for name in copy_cases.PAIRS), *(FAMILY + name for name in CONFIGS))
-
-
-def check(backend: WgpuBackend, name: str) -> None:
-    case = vulkan_cases.build(name)
-    found = asyncio.run(run_case(backend, case))
-    for output, expected in case.expected().items():
-        width = expected.shape[-1] if output == MASSES else None
-        assert_close(found[output][..., :width], expected, case)
-
-
-async def copied(backend: WgpuBackend, name: str) -> None:
-    slots, pairs = copy_cases.PAIRS[name]
-    held = copy_cases.states()
-    buffers: dict[str, Any] = {key: await backend.allocate(array.nbytes, Role.STATE) for key, array in held.items()}
-    for key, array in held.items():
-        backend.write(buffers[key], array.tobytes())
-    compiled = await backend.compile(copy_cases.program(slots), buffers)
-    backend.run(compiled, {key: array.tobytes() for key, array in copy_cases.inputs(pairs).items()})
-    ticket = backend.download([(buffers[key], 0, array.nbytes) for key, array in held.items()])
-    found = list((await backend.read(ticket)).values())
-    for data, (key, array) in zip(found, copy_cases.expected(slots, pairs).items(), strict=True):
-        np.testing.assert_array_equal(np.frombuffer(data, array.dtype).reshape(array.shape), array, err_msg=key)
-    for buffer in buffers.values():
-        backend.free(buffer)
+ALL = (*device_cases.NAMES, *(COPIES + name for name in copy_cases.PAIRS), *(FAMILY + name for name in CONFIGS))
 
 
 def chosen_tuning(name: str, subgroups: bool, halves: bool) -> Tuning:
@@ -111,9 +81,9 @@ def failures(tuning: Tuning, names: Sequence[str]) -> Iterator[str]:
                     with tempfile.TemporaryDirectory() as folder:
                         check_family(name.removeprefix(FAMILY), (runner, families), Path(folder))
                 elif name.startswith(COPIES):
-                    runner.run(copied(backend, name.removeprefix(COPIES)))
+                    runner.run(copy_cases.check(backend, name.removeprefix(COPIES)))
                 else:
-                    check(backend, name)
+                    device_cases.check(backend, name)
             except Exception as error:
                 yield f"{name}: {type(error).__name__}: {error}"
         for opened in (backend, families):

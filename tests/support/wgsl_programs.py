@@ -16,7 +16,7 @@ from pie_edge.program.ops import Program
 from pie_edge.sampling import Pool, parse, presets
 from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.source import weight_sources
-from tests.backend import copy_cases, vulkan_cases
+from tests.backend import copy_cases, device_cases
 from tests.pure.test_sampling_nodes import RUNS, VOCABULARY
 from tests.support import family_oracle
 from tests.support.epilogues import Wire
@@ -37,8 +37,8 @@ _SAMPLING: tuple[dict[str, Any], ...] = (
 
 
 def op_cases() -> Iterator[Made]:
-    for name in vulkan_cases.NAMES:
-        case = vulkan_cases.build(name)
+    for name in device_cases.NAMES:
+        case = device_cases.build(name)
         yield case.program, case.sources
     for slots in (True, False):
         yield copy_cases.program(slots), {}

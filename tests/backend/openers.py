@@ -1,0 +1,39 @@
+"""How tests open each backend, by options of its own, from whatever thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from pie_edge.backend import Backend
+
+Opening = Callable[..., Backend]
+"""Takes options that the backend has: ``exact``, ``memory``, on devices ``max_binding``."""
+
+
+def cpu(**options: Any) -> Backend:
+    from pie_edge.backends.cpu.backend import open_cpu
+
+    return asyncio.run(open_cpu(**options))
+
+
+def vulkan(**options: Any) -> Backend:
+    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
+
+    chosen = Options(**options)
+    return VulkanBackend(chosen, Live(chosen))
+
+
+def wgpu(**options: Any) -> Backend:
+    from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
+
+    chosen = Options(**options)
+    return WgpuBackend(chosen, Live(chosen))
+
+
+def cuda(**options: Any) -> Backend:
+    """On the emulator, or on a card where that is asked for."""
+    from tests.backend.cuda_emulated import opened
+
+    return opened(**options)
