@@ -22,8 +22,8 @@ from tests.pure.test_sampling_nodes import CASES, VOCABULARY
 from tests.support.epilogues import Wire
 
 HERE = Path(__file__).parent
-EPILOGUES = [str(HERE / "test_vulkan_epilogue.py"), str(HERE / "test_vulkan_epilogue_wide.py")]
-SOME = "any_epilogue or rounds or any_length or seven_rows or sampled or gumbel_max or entropy or cumsum"
+EPILOGUES = [str(HERE / "test_epilogues_on_devices.py"), str(HERE / "test_vulkan_epilogue_wide.py")]
+SOME = "vulkan and (any_epilogue or rounds or any_length or seven_rows or sampled or gumbel_max or entropy or cumsum)"
 
 pytestmark = pytest.mark.timeout(900)  # a driver that has compiled nothing yet, on a machine that has other work
 

@@ -10,19 +10,18 @@ import pytest
 
 pytest.importorskip("tests.support.needs_vulkan")
 
-from pie_edge.backends.vulkan.device import open_gpu
-from pie_edge.backends.vulkan.session import Session
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.node_reference_random import gumbel_at, streams
 from pie_edge.sampling import Epilogue, parse, presets
-from tests.support import vulkan_epilogue
+from tests.backend import openers
+from tests.support.epilogue_device import Session
 from tests.support.epilogues import NUMPY, Wire
 from tests.support.wide_epilogues import ROWS, TEXTS, arrays_of, narrowed, nucleus_is_right
 
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[Session]:
-    opened = Session(open_gpu(), 1 << 30, None)
+    opened = Session(openers.vulkan(memory=1 << 30))
     yield opened
     opened.close()
 
@@ -49,14 +48,14 @@ def parameters(epilogue: Epilogue, call: presets.PresetCall, passes: int) -> dic
 def test_a_row_of_49152_logits_gives_what_the_reference_gives(session: Session, name: str, kind: str) -> None:
     epilogue = parse(TEXTS[name], vocabulary=49152, rows=1)
     program, arrays = arrays_of(epilogue, kind, 1)
-    agree(vulkan_epilogue.run(session, program, arrays), run_nodes(program, arrays))
+    agree(session.run(program, arrays), run_nodes(program, arrays))
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_seven_rows_of_262144_logits_give_what_the_reference_gives(session: Session, name: str) -> None:
     epilogue = parse(TEXTS[name], vocabulary=262144, rows=1)
     program, arrays = arrays_of(epilogue, "ties", 7)
-    agree(vulkan_epilogue.run(session, program, arrays), run_nodes(program, arrays))
+    agree(session.run(program, arrays), run_nodes(program, arrays))
 
 
 @pytest.mark.parametrize("vocabulary", [1, 31, 257, 4095, 151936])
@@ -64,7 +63,7 @@ def test_a_row_of_any_length_is_sampled(session: Session, vocabulary: int) -> No
     call = presets.sample(0.8, top_k=20, min_p=0.01)
     epilogue = parse(call.wire, vocabulary=vocabulary, rows=1)
     program, arrays = arrays_of(epilogue, "noise", 3, parameters(epilogue, call, 3))
-    agree(vulkan_epilogue.run(session, program, arrays), run_nodes(program, arrays))
+    agree(session.run(program, arrays), run_nodes(program, arrays))
 
 
 @pytest.mark.parametrize("kind", ["noise", "ties", "masked"])
@@ -74,7 +73,7 @@ def test_a_nucleus_has_its_probability(session: Session, vocabulary: int, p: flo
     wire = Wire()
     text = wire.text(wire.add("nucleus", wire.add("logits"), wire.add("constant", value=p)))
     program, arrays = arrays_of(parse(text, vocabulary=vocabulary, rows=1), kind, 2)
-    found = vulkan_epilogue.run(session, program, arrays)["out0"]
+    found = session.run(program, arrays)["out0"]
     for row, threshold in zip(arrays["logits"][::-1], found, strict=True):
         if not np.isfinite(row.max()):
             assert threshold == row.max()
@@ -95,8 +94,8 @@ def test_a_sampled_token_is_the_likeliest_with_its_noise(
     call = presets.sample(0.7, top_k, top_p, min_p)
     epilogue = parse(call.wire, vocabulary=49152, rows=1)
     program, arrays = arrays_of(epilogue, kind, 5, parameters(epilogue, call, 5))
-    tokens = vulkan_epilogue.run(session, program, arrays)["out0"]
-    general = vulkan_epilogue.run(session, program, arrays, presets=False)["out0"]
+    tokens = session.run(program, arrays)["out0"]
+    general = session.run(program, arrays, presets=False)["out0"]
     np.testing.assert_array_equal(tokens, general)
     checked = 0
     for number, token in enumerate(tokens):
@@ -125,7 +124,7 @@ def test_a_mask_and_constants_go_into_the_sampling_kernel(session: Session) -> N
         # The last pass's mask leaves nothing.
         mask[8] = 0
         program, arrays = arrays_of(epilogue, "noise", 9, {"param0": mask})
-        agree(vulkan_epilogue.run(session, program, arrays), run_nodes(program, arrays))
+        agree(session.run(program, arrays), run_nodes(program, arrays))
 
 
 @pytest.mark.parametrize("share", [-1.0, float("nan"), float("inf"), 0.0, 1e-40, 2.0])
@@ -134,7 +133,7 @@ def test_a_share_that_means_nothing_gives_what_the_reference_gives(session: Sess
     epilogue = parse(call.wire, vocabulary=999, rows=1)
     given = parameters(epilogue, call, 4) | {"param2": np.full(4, share, np.float32)}
     program, arrays = arrays_of(epilogue, "noise", 4, given)
-    agree(vulkan_epilogue.run(session, program, arrays), run_nodes(program, arrays))
+    agree(session.run(program, arrays), run_nodes(program, arrays))
 
 
 def test_rows_in_many_rounds_give_what_they_give_in_one(session: Session) -> None:
@@ -143,7 +142,7 @@ def test_rows_in_many_rounds_give_what_they_give_in_one(session: Session) -> Non
     node = wire.add("sort", x, descending=True)
     text = wire.text([node, 1], wire.add("gt", x, wire.add("constant", value=0.001)))
     program, arrays = arrays_of(parse(text, vocabulary=2001, rows=2), "ties", 5)
-    agree(vulkan_epilogue.run(session, program, arrays, round_bytes=1 << 16), run_nodes(program, arrays))
+    agree(session.run(program, arrays, round_bytes=1 << 16), run_nodes(program, arrays))
 
 
 def test_more_rows_than_a_grid_has_workgroups(session: Session) -> None:
@@ -153,4 +152,4 @@ def test_more_rows_than_a_grid_has_workgroups(session: Session) -> None:
     epilogue = parse(text, vocabulary=8, rows=1)
     values = np.random.default_rng(0).integers(-9, 9, (17, 4096, 3)).astype(np.int32)
     program, arrays = arrays_of(epilogue, "noise", 17, {"param0": values})
-    agree(vulkan_epilogue.run(session, program, arrays), run_nodes(program, arrays))
+    agree(session.run(program, arrays), run_nodes(program, arrays))

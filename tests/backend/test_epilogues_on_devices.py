@@ -1,9 +1,9 @@
-"""Every epilogue node on a Vulkan device, against the node reference."""
+"""Every epilogue node on every device, against the node reference."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,33 +11,55 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("tests.support.needs_vulkan")
-
-from pie_edge.backends.vulkan.backend import open_vulkan
-from pie_edge.backends.vulkan.device import open_gpu
-from pie_edge.backends.vulkan.session import Session
+from pie_edge.backend import Backend
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.nodes import NODES
 from pie_edge.program.ops import Program, Role
 from pie_edge.sampling import Pool, parse
+from tests.backend import openers
 from tests.backend.device import put
 from tests.pure.test_sampling_nodes import RUNS, VOCABULARY, a_pass
-from tests.support import vulkan_epilogue
+from tests.support.epilogue_device import Session
 from tests.support.epilogue_graphs import Case, cases
 from tests.support.epilogues import Wire, arrays_of, random_arrays
 from tests.support.node_oracle import Plain
 
+PAST = 4_000_000_000
+"""No slot of the engine's tokens."""
+
+
+@dataclass(frozen=True)
+class Device:
+    needs: str
+    """The module that skips where there is no such device."""
+    open: Callable[[], Backend]
+    every: int
+    """Of the cases of all nodes: where kernels are text, each is a few to compile."""
+    examples: int
+
+
+DEVICES = {
+    "vulkan": Device("needs_vulkan", openers.vulkan, 1, 40),
+    "wgpu": Device("needs_wgpu", openers.wgpu, 4, 15),
+    "cuda": Device("needs_simt", openers.cuda, 8, 8),
+}
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def device(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    opened = Session(open_gpu(), 1 << 30, None)
+def session(device: str) -> Iterator[Session]:
+    pytest.importorskip(f"tests.support.{DEVICES[device].needs}")
+    opened = Session(DEVICES[device].open())
     yield opened
     opened.close()
 
 
 def check(session: Session, program: Program, arrays: dict[str, Any]) -> None:
-    found = vulkan_epilogue.run(session, program, arrays)
-    expected = run_nodes(program, arrays)
+    found, expected = session.run(program, arrays), run_nodes(program, arrays)
     assert found.keys() == expected.keys()
     for name, want in expected.items():
         got = found[name]
@@ -48,9 +70,13 @@ def check(session: Session, program: Program, arrays: dict[str, Any]) -> None:
             np.testing.assert_array_equal(got, want, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("name", "operands", "attributes", "rows"), RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)]
-)
+def node_runs() -> Iterator[Any]:
+    for name, device in DEVICES.items():
+        for number, run in enumerate(RUNS[:: device.every]):
+            yield pytest.param(name, *run, id=f"{name}-{number}-{run[0]}")
+
+
+@pytest.mark.parametrize(("device", "name", "operands", "attributes", "rows"), node_runs(), indirect=["device"])
 def test_a_node_means_what_the_reference_says(
     session: Session, name: str, operands: Any, attributes: Any, rows: int
 ) -> None:
@@ -86,56 +112,72 @@ def odd_epilogue() -> str:
     return wire.text(*(wire.add("concat", *rows[first : first + 50], axis=0) for first in range(0, len(rows), 50)))
 
 
+@pytest.mark.parametrize("device", ["vulkan", "cuda"], indirect=True)
 def test_signs_of_zero_and_infinities_are_what_arithmetic_makes_of_them_whatever_a_driver_simplifies(
     session: Session,
 ) -> None:
-    if not session.gpu.facts.preserves_special:
+    """WGSL lets a compiler take it that there are none."""
+    if not getattr(session.backend._live.facts, "preserves_special", True):
         pytest.skip("this device doesn't promise to keep them")
     epilogue = parse(odd_epilogue(), vocabulary=len(ODD), rows=1)
     program, arrays = random_arrays(epilogue, [], 1, 0, seed=0)
     arrays["logits"] = np.broadcast_to(ODD, arrays["logits"].shape).copy()
     with np.errstate(all="ignore"):
         wanted = np.concatenate(list(run_nodes(program, arrays).values()), axis=1)
-    found = np.concatenate(list(vulkan_epilogue.run(session, program, arrays).values()), axis=1)
+    found = np.concatenate(list(session.run(program, arrays).values()), axis=1)
     np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
     known = ~np.isnan(wanted)
     np.testing.assert_allclose(found[known], wanted[known], rtol=3e-6)
     np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(case=cases(), seed=st.integers(0, 2**32 - 1))
-def test_any_epilogue_means_what_the_reference_says(session: Session, case: Case, seed: int) -> None:
-    epilogue = parse(case.text, vocabulary=case.vocabulary, rows=case.rows)
-    parameters = [(given.dtype, given.shape, given.bound) for given in case.parameters]
-    check(session, *random_arrays(epilogue, parameters, passes=2, spare=1, seed=seed))
+def test_any_epilogue_means_what_the_reference_says(session: Session, device: str) -> None:
+    @settings(max_examples=DEVICES[device].examples, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(case=cases(), seed=st.integers(0, 2**32 - 1))
+    def agrees(case: Case, seed: int) -> None:
+        epilogue = parse(case.text, vocabulary=case.vocabulary, rows=case.rows)
+        parameters = [(given.dtype, given.shape, given.bound) for given in case.parameters]
+        check(session, *random_arrays(epilogue, parameters, passes=2, spare=1, seed=seed))
+
+    agrees()
+
+
+def sampling(vocabulary: int) -> Any:
+    """Temperature, top-k and top-p by parameters: a preset."""
+    wire = Wire()
+    x = wire.add("div", wire.add("logits"), wire.parameter("f32", []))
+    edge = wire.add("kth_largest", x, wire.parameter("u32", []), keepdims=True)
+    x = wire.add("select", wire.add("ge", x, edge), x, wire.add("constant", value="-inf"))
+    edge = wire.add("nucleus", x, wire.parameter("f32", []), keepdims=True)
+    x = wire.add("select", wire.add("ge", x, edge), x, wire.add("constant", value="-inf"))
+    return parse(wire.text(wire.add("gumbel_max", x)), vocabulary=vocabulary, rows=1)
+
+
+@pytest.mark.parametrize("preset", [True, False], ids=["by hand", "by the planner"])
+@pytest.mark.parametrize("vocabulary", [301, 1024])
+def test_a_preset_draws_the_reference_tokens(session: Session, preset: bool, vocabulary: int) -> None:
+    epilogue = sampling(vocabulary)
+    program, arrays = random_arrays(epilogue, [("f32", (), 3), ("u32", (), 40), ("f32", (), 1)], 6, 1, seed=4)
+    arrays |= {"param0": np.linspace(0.3, 2, len(arrays["param0"]), dtype=np.float32)}
+    arrays |= {"param2": np.linspace(0.2, 1, len(arrays["param2"]), dtype=np.float32)}
+    found = session.run(program, arrays, presets=preset)
+    np.testing.assert_array_equal(found["out0"], run_nodes(program, arrays)["out0"])
 
 
 @pytest.mark.parametrize("preset", [True, False])
-def test_tokens_are_kept_in_the_slots_that_the_passes_name(preset: bool) -> None:
-    """A slot past the end keeps nothing, and passes that there aren't keep nothing either."""
+def test_tokens_are_kept_in_the_slots_that_the_passes_name(session: Session, preset: bool) -> None:
+    """On the device, for the next step; a slot past the end keeps nothing, and passes that there aren't keep nothing either."""
     wire = Wire()
     draw = wire.add("gumbel_max", wire.add("logits"))
     epilogue = parse(wire.text(draw, *([] if preset else [wire.add("position")])), vocabulary=301, rows=1)
     program, (_, inputs) = epilogue.program(5, 7, Pool(3, kept=(0,))), random_arrays(epilogue, [], 4, 1, seed=6)
     logits = np.random.default_rng(3).normal(0, 3, (7, 301)).astype(np.float32)
-    arrays = inputs | {"logits": logits, "kept0": np.asarray([2, 3, 0, 4_000_000_000, 1], np.uint32)}
+    arrays = inputs | {"logits": logits, "kept0": np.asarray([2, 3, 0, PAST, 1], np.uint32)}
     tokens = np.asarray([70, 71, 72], np.uint32)
-
-    async def kept() -> list[int]:
-        backend = await open_vulkan("")
-        try:
-            states = {"logits": await put(backend, logits), "tokens": await put(backend, tokens)}
-            executable = await backend.compile(program, states)
-            backend.run(executable, {v.name: arrays[v.name].tobytes() for v in program.by_role(Role.INPUT)})
-            found = await backend.read(backend.download([(states["tokens"], 0, 12)]))
-            return np.frombuffer(found["0"], np.uint32).tolist()
-        finally:
-            await backend.close()
-
+    _, kept = session.run_and_keep(program, arrays | {"tokens": tokens})
     expected = tokens.copy()
     run_nodes(program, arrays | {"tokens": expected})
-    assert asyncio.run(kept()) == expected.tolist()
+    assert kept.tolist() == expected.tolist()
     assert expected[1] == 71
 
 
@@ -151,7 +193,6 @@ def test_parameters_are_taken_from_the_slots_that_the_passes_name(session: Sessi
     given = [("f32", (), 3), ("u32", (), 40), *([] if preset else [("f32", (3,), 9), ("f32", (), 9)])]
     pool = Pool(9, kept=() if preset else (1,), taken=(0,) if preset else (0, 2))
     program, (_, inputs) = epilogue.program(5, 6, pool), random_arrays(epilogue, given, 4, 1, seed=6)
-    past = 4_000_000_000
     arrays = {
         name.replace("param", "given") if name in ("param0", "param2") else name: array
         for name, array in inputs.items()
@@ -159,42 +200,36 @@ def test_parameters_are_taken_from_the_slots_that_the_passes_name(session: Sessi
     if preset:
         arrays |= {"param1": inputs["param1"]}
     else:
-        arrays["slots2"] = np.asarray([[3, 4, 5], [past, past, 4], [8, 0, 1], [5, 4, 3], [1, 1, 1]], np.uint32)
-        arrays["kept1"] = np.asarray([[6, 7, 8], [past, past, past], [0, 1, 2], [past, 3, 4], [5, 5, 5]], np.uint32)
+        arrays["slots2"] = np.asarray([[3, 4, 5], [PAST, PAST, 4], [8, 0, 1], [5, 4, 3], [1, 1, 1]], np.uint32)
+        arrays["kept1"] = np.asarray([[6, 7, 8], [PAST, PAST, PAST], [0, 1, 2], [PAST, 3, 4], [5, 5, 5]], np.uint32)
     arrays |= {name: np.abs(arrays[name]) + np.float32(0.5) for name in ("given0",)}
-    arrays["slots0"] = np.asarray([0, past, 1, 2, 0], np.uint32)
+    arrays["slots0"] = np.asarray([0, PAST, 1, 2, 0], np.uint32)
     arrays["tokens"] = np.linspace(0.5, 4.5, 9, dtype=np.float32).view(np.uint32)
     check(session, program, arrays)
 
 
-def test_the_backend_runs_epilogues_through_the_protocol() -> None:
-    """Several in flight, of different numbers of passes: each sees its own inputs, and bools come back as bytes."""
+def test_several_in_flight_see_their_own_inputs(session: Session) -> None:
+    """Of different numbers of passes; and bools come back as bytes."""
     wire = Wire()
     x = wire.add("div", wire.add("logits"), wire.parameter("f32", []))
     text = wire.text(
         wire.add("gt", x, wire.parameter("f32", [1])), wire.add("gumbel_max", x), [wire.add("top_k", x, k=3), 1]
     )
     epilogue = parse(text, vocabulary=301, rows=1)
-    random = np.random.default_rng(2)
     given = [("f32", (), 3), ("f32", (1,), 9)]
     runs = [random_arrays(epilogue, given, passes, 4 - passes, seed=passes) for passes in (1, 4, 2, 3)]
     program = epilogue.program(4, 6)
-    logits = random.normal(0, 3, (6, 301)).astype(np.float32)
+    logits = np.random.default_rng(2).normal(0, 3, (6, 301)).astype(np.float32)
 
-    async def outputs() -> list[dict[str, Any]]:
-        backend = await open_vulkan("")
-        try:
-            states = {"logits": await put(backend, logits)}
-            executable = await backend.compile(program, states)
-            tickets = [
-                backend.run(executable, {v.name: inputs[v.name].tobytes() for v in program.by_role(Role.INPUT)})
-                for _, inputs in runs
-            ]
-            return [dict(await backend.read(ticket)) for ticket in tickets]
-        finally:
-            await backend.close()
+    async def outputs(backend: Any) -> list[dict[str, Any]]:
+        executable = await backend.compile(program, {"logits": await put(backend, logits)})
+        tickets = [
+            backend.run(executable, {v.name: inputs[v.name].tobytes() for v in program.by_role(Role.INPUT)})
+            for _, inputs in runs
+        ]
+        return [dict(await backend.read(ticket)) for ticket in tickets]
 
-    for (_, inputs), found in zip(runs, asyncio.run(outputs()), strict=True):
+    for (_, inputs), found in zip(runs, session.wait_for(outputs), strict=True):
         expected = run_nodes(program, inputs | {"logits": logits})
         for name, want in expected.items():
             got = np.frombuffer(found[name], want.dtype).reshape(-1, *want.shape[1:])[: len(want)]
