@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
@@ -15,7 +14,7 @@ from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.launch import Kernel, Launch
 from pie_edge.backends.cuda.memory import Buffer, Memory, Pinned, Region
 from pie_edge.backends.cuda.timeline import Timeline
-from pie_edge.errors import OutOfMemory
+from pie_edge.backends.shared.session import BaseSession, Ring
 
 STAGING = 8 << 20
 """Bytes of the pinned ring that writes go through."""
@@ -26,38 +25,21 @@ Compile = Callable[[str, str, tuple[str, ...]], bytes]
 """Of a module, gives what the driver loads."""
 
 
-class Session:
+class Session(BaseSession[Buffer]):
     def __init__(self, gpu: Gpu, memory: int, compile_kernels: Compile, stop: Stop | None = None) -> None:
-        self.stop = stop or Stop()
-        self.gpu = gpu
-        self.memory = Memory(gpu, memory)
         self.timeline = Timeline(gpu)
-        self.lock = self.timeline.lock
+        super().__init__(Memory(gpu, memory), self.timeline, self.timeline.lock, stop)
+        self.gpu = gpu
         self._compile = compile_kernels
         self._modules: dict[Module, c_void_p] = {}
         self._functions: dict[Kernel, c_void_p] = {}
-        self._retired: deque[tuple[int, Callable[[], None]]] = deque()
-        """What to do once the timeline reaches a number."""
-        self._ring: Pinned | None = None
-        self._ring_head = 0
+        self._ring = Ring(STAGING, self.timeline.drain)
+        self._staging: Pinned | None = None
         self._pinned: set[Pinned] = set()
-        self._buffers: set[Buffer] = set()
-        self._closed = False
 
     def device_buffer(self, nbytes: int, what: str) -> Buffer:
-        """Raises OutOfMemory, but not before what was given back has been waited for."""
-        with self.lock:
-            self.collect()
-            try:
-                made = self.memory.buffer(nbytes, what)
-            except OutOfMemory:
-                if not self._retired:
-                    raise
-                self.timeline.drain()
-                self.collect()
-                made = self.memory.buffer(nbytes, what)
-            self._buffers.add(made)
-            return made
+        """Raises OutOfMemory."""
+        return self._made(lambda: self.memory.buffer(nbytes, what))
 
     def pinned(self, nbytes: int, what: str) -> Pinned:
         made = self.memory.pinned(nbytes, what)
@@ -73,35 +55,6 @@ class Session:
 
         self.retire(destroy)
 
-    def free(self, buffer: Buffer) -> None:
-        """After the runs before it."""
-
-        def destroy() -> None:
-            self._buffers.discard(buffer)
-            self.memory.free(buffer)
-
-        self.retire(destroy)
-
-    def retire(self, destroy: Callable[[], None]) -> None:
-        """Do this once everything that was enqueued so far is done; nothing if the session is closed by then."""
-        if not self._closed:
-            self._retired.append((self.timeline.submitted, destroy))
-
-    def collect(self) -> None:
-        """Destroy what was retired and is no longer in use."""
-        with self.lock:
-            reached = self.timeline.reached() if self._retired else 0
-            while self._retired and self._retired[0][0] <= reached:
-                self._retired.popleft()[1]()
-
-    def settled(self, memory: int = 0) -> int:
-        """Bytes in use, once what was given back is gone: the same however much ``memory`` there is."""
-        with self.lock:
-            if self._retired:
-                self.timeline.drain()
-                self.collect()
-            return self.memory.used
-
     def fill(self, region: Region, data: memoryview) -> None:
         """Bytes into memory that nothing has used before, ordered with runs as well: a copy beside the stream may still be on its
         way when it returns."""
@@ -115,8 +68,7 @@ class Session:
 
     def upload(self, region: Region, data: memoryview) -> None:
         """Bytes into device memory, ordered with runs; they are copied before it returns."""
-        for first in range(0, len(data), STAGING // 2):
-            part = data[first : first + STAGING // 2]
+        for first, part in self._ring.pieces(data):
             with self.lock:
                 source = self._stage(part)
                 self.timeline.checked(0, "write")
@@ -126,15 +78,11 @@ class Session:
 
     def _stage(self, data: memoryview) -> c_void_p:
         """Room in the ring with the data in it; waits for what still reads there."""
-        if self._ring is None:
-            self._ring = self.pinned(STAGING, "uploads")
-        if self._ring_head + len(data) > STAGING:
-            self.timeline.drain()
-            self._ring_head = 0
-        at = self._ring_head
-        self._ring_head += -(-len(data) // 256) * 256
-        self._ring.view[at : at + len(data)] = data
-        return c_void_p(self._ring.address + at)
+        if self._staging is None:
+            self._staging = self.pinned(STAGING, "uploads")
+        at = self._ring.take(len(data))
+        self._staging.view[at : at + len(data)] = data
+        return c_void_p(self._staging.address + at)
 
     def prepare(self, kernels: Iterable[Kernel]) -> None:
         """Compile and load what isn't there yet, as many at a time as there are processors."""

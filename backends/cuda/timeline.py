@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import deque
 from ctypes import c_void_p
 from threading import RLock
 
 from pie_edge.backends.cuda.api import NOT_READY
 from pie_edge.backends.cuda.device import Gpu
+from pie_edge.backends.shared.polling import Polled
 from pie_edge.errors import BackendError, DeviceLost
 
 _NON_BLOCKING, _NO_TIMING, _BLOCKING = 1, 2, 1
-_LOOK = 2e-5
-"""Seconds between looks, at least."""
 
 
-class Timeline:
+class Timeline(Polled):
+    look = 2e-5
+
     def __init__(self, gpu: Gpu) -> None:
+        super().__init__()
         self.lock = RLock()
         """Held while things are enqueued: the loop's thread runs steps while a worker's loads and compiles."""
         self.submitted = 0
@@ -27,9 +27,6 @@ class Timeline:
         self._query, self._record = gpu.raw("cuEventQuery"), gpu.raw("cuEventRecord")
         self._pending: deque[tuple[int, c_void_p]] = deque()
         self._spare: list[c_void_p] = []
-        self._reached = 0
-        self._latest = 0.0
-        """Seconds that the latest wait took."""
         self._lost = ""
 
     def mark(self) -> int:
@@ -69,21 +66,6 @@ class Timeline:
                     self._spare.append(event)
                     self._reached = value
         return self._reached
-
-    def is_reached(self, value: int) -> bool:
-        return value <= self._reached or value <= self.reached()
-
-    async def wait(self, value: int) -> None:
-        """Until it is reached. Raises DeviceLost. Looks begin in the middle of what the latest wait took, and come forty times
-        in as long: in a run of like steps few are in vain, and none is late by much."""
-        if self.is_reached(value):
-            return
-        started = time.perf_counter()
-        await asyncio.sleep(0.5 * self._latest)
-        delay = max(self._latest / 40, _LOOK)
-        while not self.is_reached(value):
-            await asyncio.sleep(delay)
-        self._latest = time.perf_counter() - started
 
     def drain(self) -> None:
         """Block until everything that was enqueued is done: for threads that may."""

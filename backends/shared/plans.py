@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from pie_edge.backends.shared.shapes import StepShape, likely_counts, page_size, step_shape
 from pie_edge.program.ops import Program
 
 LaunchT = TypeVar("LaunchT")
+LaunchT_co = TypeVar("LaunchT_co", covariant=True)
+
+
+class Plan(Protocol[LaunchT_co]):
+    def shape_of(self, counts: Mapping[str, int]) -> Hashable:
+        """What of a step with these true counts decides what it runs."""
+
+    def launches(self, shape: Hashable) -> Sequence[LaunchT_co]: ...
+
+    def likely(self) -> Sequence[Hashable]:
+        """Shapes that a Program is made ready for when it is compiled."""
 
 
 @dataclass(frozen=True)

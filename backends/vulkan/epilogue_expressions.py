@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from pie_edge.backends.shared.epilogue_expressions import needed
 from pie_edge.backends.vulkan.epilogue_instructions import CONVERSIONS, EXTENDED, INSTRUCTIONS
 from pie_edge.backends.vulkan.spirv import Assembler, Op, Storage
 from pie_edge.program.node_types import Element
@@ -114,15 +115,3 @@ class Expressions:
     def _place(self, memory: Memory, offset: int) -> int:
         a = self.assembler
         return a.element(Storage.STORAGE_BUFFER, self._buffers[memory], a.constant_u32(0), offset)
-
-
-def needed(roots: Iterable[Scalar]) -> list[Scalar]:
-    """Everything that the roots are made of, arguments first."""
-    found: dict[int, Scalar] = {}
-    pending = list(roots)
-    while pending:
-        scalar = pending.pop()
-        if scalar.number not in found:
-            found[scalar.number] = scalar
-            pending += scalar.arguments
-    return [found[number] for number in sorted(found)]

@@ -6,13 +6,14 @@ constant is the number of the round's first pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from pie_edge.backends.vulkan.epilogue_expressions import Expressions, needed
+from pie_edge.backends.shared.epilogue_expressions import needed, roots
+from pie_edge.backends.vulkan.epilogue_expressions import Expressions
 from pie_edge.backends.vulkan.epilogue_reductions import Partial, Reducer
 from pie_edge.backends.vulkan.spirv import Assembler, BuiltIn, Glsl, Op, Storage
 from pie_edge.sampling.dialects.kernel import Kernel, Loop
-from pie_edge.sampling.dialects.scalar import Level, Scalar
+from pie_edge.sampling.dialects.scalar import Level
 
 
 def assemble(kernel: Kernel, starts: Mapping[str, int], slots: int, lanes: int, preserve: bool) -> bytes:
@@ -73,7 +74,7 @@ class _Writer:
             begin = a.result(Op.I_ADD, a.u32, own, self._lane)
             step = a.result(Op.I_MUL, a.u32, a.component(self._groups, 0), step)
         # What doesn't change from element to element is computed before the loop.
-        self._e.compute(scalar for scalar in needed(_roots(loop)) if scalar.level is not Level.ELEMENT)
+        self._e.compute(scalar for scalar in needed(roots(loop)) if scalar.level is not Level.ELEMENT)
         with a.loop(begin, a.constant_u32(loop.extent), step) as index, self._e.scope():
             self._e.leaves["index"] = index
             for partial in sorted(partials, key=lambda partial: partial.reduction.condition is not None):
@@ -95,12 +96,3 @@ class _Writer:
         if self._kernel.stores:
             with a.branch_if(a.result(Op.I_EQUAL, a.bool, self._lane, a.constant_u32(0))), self._e.scope():
                 self._e.store(self._kernel.stores)
-
-
-def _roots(loop: Loop) -> Iterator[Scalar]:
-    for reduction in loop.reductions:
-        yield reduction.value
-        if reduction.condition is not None:
-            yield reduction.condition
-    for store in loop.stores:
-        yield from (store.offset, store.value)

@@ -8,62 +8,33 @@ run of them costs Python is a few copies between memoryviews, so nothing here is
 from __future__ import annotations
 
 import struct
-import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 
 from pie_edge.backend import BytesLike
 from pie_edge.backends.shared.grid import Count, Grid
-from pie_edge.backends.shared.inputs import Counts, Inputs
-from pie_edge.backends.shared.placement import block
+from pie_edge.backends.shared.inputs import Counts
+from pie_edge.backends.shared.slots import Flight, Slot, Slotted, Wiring
 from pie_edge.backends.vulkan.api import Handle
 from pie_edge.backends.vulkan.launch import Launch
 from pie_edge.backends.vulkan.memory import Buffer, Kind, Region
 from pie_edge.backends.vulkan.record import BoundLaunches, Commands
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.errors import BackendError
-from pie_edge.program.encodings import DType
-from pie_edge.program.ops import Value
 
-_FORMATS: Mapping[DType, Any] = {
-    DType.F32: "f",
-    DType.U32: "I",
-    DType.I32: "i",
-    DType.U8: "B",
-    DType.I8: "b",
-    DType.F16: "e",
-}
 GRID_BYTES = 16
 MOST_GRIDS = 256
 """Grids that depend on the step, of one recording."""
 
 
 @dataclass(eq=False)
-class Flight:
-    """A run: done when the timeline reaches ``value``."""
-
-    value: int
-    slot: Slot
-    taken: bool
-    """Its outputs were read, or there are none."""
-
-
-@dataclass(eq=False)
-class Slot:
+class MappedSlot(Slot):
     upload: Buffer
     room: memoryview
     """The upload buffer's memory."""
     readback: Buffer | None
     commands: dict[Recording, Handle] = field(default_factory=dict)
-    last: int = 0
-    """The timeline's number of its latest run."""
-    flight: weakref.ref[Flight] | None = None
-
-    def is_untaken(self) -> bool:
-        """Whether somebody may still ask for the outputs of its latest run."""
-        flight = None if self.flight is None else self.flight()
-        return flight is not None and not flight.taken
 
 
 class Recording:
@@ -98,61 +69,16 @@ class Step:
     grids: bytes
 
 
-class Owned:
-    """What an executable made on its session, given back when nobody has the executable any more."""
+class Recorded(Slotted[Buffer, Launch, MappedSlot]):
+    """In the inbox the grids come after the inputs."""
 
-    def __init__(self, session: Session, buffers: Sequence[Buffer]) -> None:
-        self.session = session
-        self.buffers = list(buffers)
-        self.bound: list[BoundLaunches] = []
-        self.commands: list[Handle] = []
-
-    def release(self) -> None:
-        session = self.session
-        for buffer in self.buffers:
-            session.free(buffer)
-        for bound in self.bound:
-            session.unbind(bound)
-        session.retire(self._free_commands)
-
-    def _free_commands(self) -> None:
-        for handle in self.commands:
-            self.session.commands.free(handle)
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """What an executable is made of, decided when it was compiled."""
-
-    inputs: Inputs
-    inbox: Region
-    """Device memory of the inputs, and the grids after them."""
-    outputs: Sequence[Value]
-    outbox: Region | None
-    """Device memory of the outputs, if there are any."""
-    shape_of: Callable[[Counts], Hashable]
-    launches: Callable[[Hashable], Sequence[Launch]]
-
-
-class Recorded:
-    """The device's side of an executable: it dies with its session."""
-
-    def __init__(self, session: Session, wiring: Wiring, name: str) -> None:
+    def __init__(self, session: Session, wiring: Wiring[Buffer, Launch]) -> None:
+        super().__init__(session, session.timeline, wiring)
         self._session = session
-        self._wiring = wiring
-        self._name = name
-        self._slots: list[Slot] = []
         self._recordings: dict[Hashable, Recording] = {}
         self._latest: Step | None = None
         self._grids_at = -(-wiring.inputs.nbytes // GRID_BYTES) * GRID_BYTES
         """Where the grids begin in a slot."""
-        offsets = block(wiring.outputs).offsets
-        self._outputs = [
-            (v.name, offsets[v.name], offsets[v.name] + v.nbytes, _FORMATS[v.dtype]) for v in wiring.outputs
-        ]
-        made = [region.buffer for region in (wiring.inbox, wiring.outbox) if region is not None]
-        self._owned = Owned(session, made)
-        weakref.finalize(self, self._owned.release).atexit = False
 
     def prepare(self, shapes: Sequence[Hashable]) -> None:
         """Record these shapes, and make a slot: compiles whatever the driver has not compiled yet."""
@@ -161,23 +87,20 @@ class Recorded:
         if not self._slots:
             self._slots.append(self._new_slot())
 
-    def run(self, inputs: Mapping[str, BytesLike]) -> Flight:
+    def run(self, inputs: Mapping[str, BytesLike]) -> Flight[MappedSlot]:
         """Enqueue a step. One without outputs is held back: what is enqueued next reads what it leaves behind."""
         slot = self._free_slot()
         room = slot.room
         step = self._step(self._wiring.inputs.fill(room, inputs))
         room[self._grids_at : self._grids_at + len(step.grids)] = step.grids
-        silent = slot.readback is None
         with self._session.lock:
             commands = slot.commands.get(step.recording)
             if commands is None:
                 commands = slot.commands[step.recording] = self._record(slot, step.recording)
-            slot.last = self._session.timeline.submit(commands, hold=silent)
-        flight = Flight(slot.last, slot, taken=silent)
-        slot.flight = None if silent else weakref.ref(flight)
-        return flight
+            slot.last = self._session.timeline.submit(commands, hold=slot.readback is None)
+        return self._flight(slot)
 
-    def run_slowly(self, inputs: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
+    def run_slowly(self, inputs: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight[MappedSlot]:
         """As ``run``, but waits for each launch before it enqueues the next, and for the last one. ``between`` hears how many
         are done, of how many; what it raises ends the run."""
         slot, session = self._free_slot(), self._session
@@ -197,57 +120,47 @@ class Recorded:
             self._copy_out(commands, slot)
             slot.last = session.send(commands)
         session.timeline.drain()
-        return Flight(slot.last, slot, taken=slot.readback is None)
+        return self._flight(slot)
 
-    def outputs(self, flight: Flight) -> dict[str, memoryview]:
-        """The outputs of a run that is done, by name, copied; its slot is free then."""
-        flight.taken = True
-        readback = flight.slot.readback
-        if readback is None or readback.mapped is None:
-            return {}
-        mapped = readback.mapped
-        return {name: memoryview(mapped[start:end].tobytes()).cast(form) for name, start, end, form in self._outputs}
+    def _read_back(self, slot: MappedSlot) -> bytes:
+        assert slot.readback is not None and slot.readback.mapped is not None
+        return bytes(slot.readback.mapped[: self._wiring.outputs.nbytes])
 
     def _step(self, counts: Counts) -> Step:
         """The counts are mostly those of the step before."""
         if self._latest is None or counts != self._latest.counts:
-            recording = self._recording(self._wiring.shape_of(counts))
+            recording = self._recording(self._wiring.plan.shape_of(counts))
             self._latest = Step(counts, recording, recording.packed_grids(counts))
         return self._latest
 
     def _recording(self, shape: Hashable) -> Recording:
         if shape not in self._recordings:
-            made = Recording(self._session, self._wiring.launches(shape))
-            self._owned.bound.append(made.bound)
+            made = Recording(self._session, self._wiring.plan.launches(shape))
+            self._owned.others.append(partial(self._session.unbind, made.bound))
             self._recordings[shape] = made
         return self._recordings[shape]
 
-    def _free_slot(self) -> Slot:
-        is_reached = self._session.timeline.is_reached
-        for slot in self._slots:
-            if not slot.is_untaken() and is_reached(slot.last):
-                return slot
-        self._slots.append(self._new_slot())
-        return self._slots[-1]
-
-    def _new_slot(self) -> Slot:
+    def _new_slot(self) -> MappedSlot:
         outbox = self._wiring.outbox
-        upload = self._session.buffer(self._grids_at + MOST_GRIDS * GRID_BYTES, Kind.UPLOAD, f"inputs of {self._name}")
+        upload = self._session.buffer(
+            self._grids_at + MOST_GRIDS * GRID_BYTES, Kind.UPLOAD, f"inputs of {self._wiring.name}"
+        )
         assert upload.mapped is not None
         readback = None
         if outbox is not None:
-            readback = self._session.buffer(outbox.nbytes, Kind.READBACK, f"outputs of {self._name}")
+            readback = self._session.buffer(outbox.nbytes, Kind.READBACK, f"outputs of {self._wiring.name}")
         self._owned.buffers += [upload] if readback is None else [upload, readback]
-        return Slot(upload, upload.mapped, readback)
+        return MappedSlot(upload, upload.mapped, readback)
 
-    def _record(self, slot: Slot, recording: Recording) -> Handle:
+    def _record(self, slot: MappedSlot, recording: Recording) -> Handle:
         commands, places = self._session.commands.begin(), self._grid_places(recording)
         self._copy_in(commands, slot, recording)
         for bound in recording.bound.items:
             commands.dispatch(bound, places.get(bound.launch.grid))
         self._copy_out(commands, slot)
         handle = commands.end()
-        self._owned.commands.append(handle)
+        session = self._session
+        self._owned.others.append(partial(session.retire, partial(session.commands.free, handle)))
         return handle
 
     def _grid_places(self, recording: Recording) -> dict[Grid, Region]:
@@ -255,13 +168,13 @@ class Recorded:
         grids = self._wiring.inbox.part(self._wiring.inputs.block.nbytes, recording.grids_bytes)
         return {grid: grids.part(i * GRID_BYTES, 12) for i, grid in enumerate(recording.grids)}
 
-    def _copy_in(self, commands: Commands, slot: Slot, recording: Recording) -> None:
+    def _copy_in(self, commands: Commands, slot: MappedSlot, recording: Recording) -> None:
         inputs = self._wiring.inputs
         parts = [(field.start, field.place, field.nbytes) for field in inputs.fields]
         parts.append((self._grids_at, inputs.block.nbytes, recording.grids_bytes))
         commands.copy_parts(slot.upload.region(), self._wiring.inbox, parts)
 
-    def _copy_out(self, commands: Commands, slot: Slot) -> None:
+    def _copy_out(self, commands: Commands, slot: MappedSlot) -> None:
         if slot.readback is not None and self._wiring.outbox is not None:
             commands.copy(self._wiring.outbox, slot.readback.region())
             commands.show_host()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
 
 from pie_edge.backend import Stop
+from pie_edge.backends.shared.session import BaseSession, Ring
 from pie_edge.backends.vulkan.api import lib
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.backends.vulkan.launch import Launch
@@ -15,49 +15,27 @@ from pie_edge.backends.vulkan.memory import Buffer, Kind, Memory, Region
 from pie_edge.backends.vulkan.pipelines import Pipelines
 from pie_edge.backends.vulkan.record import BoundLaunches, CommandPool, Commands
 from pie_edge.backends.vulkan.timeline import Timeline
-from pie_edge.errors import OutOfMemory
 
 STAGING = 32 << 20
 """Bytes of the ring that uploads go through, at most."""
 
 
-class Session:
-    """Owns a Gpu. What is given back while it may still be in use is destroyed once the device is past it."""
+class Session(BaseSession[Buffer]):
+    """Owns a Gpu."""
 
     def __init__(self, gpu: Gpu, memory: int, cache_dir: Path | None, stop: Stop | None = None) -> None:
-        self.stop = stop or Stop()
-        """Asked when the opening of this device was given up."""
-        self.gpu = gpu
-        self.memory = Memory(gpu, memory)
         self.timeline = Timeline(gpu)
+        super().__init__(Memory(gpu, memory), self.timeline, RLock(), stop)
+        self.gpu = gpu
         self.pipelines = Pipelines(gpu, cache_dir, self.stop)
         self.commands = CommandPool(gpu)
-        self._ring_bytes = _ring_bytes(memory)
-        self._ring: Buffer | None = None
-        self._ring_head = 0
-        self._retired: deque[tuple[int, Callable[[], None]]] = deque()
-        """What to do once the timeline reaches a number."""
-        self._buffers: set[Buffer] = set()
+        self._ring = Ring(_ring_bytes(memory), self.timeline.drain)
+        self._staging: Buffer | None = None
         self._bound: set[BoundLaunches] = set()
-        self._closed = False
-        self.lock = RLock()
-        """Held while commands are recorded and submitted and while memory is given out: the loop's thread runs steps while a
-        worker's loads and compiles."""
 
     def buffer(self, nbytes: int, kind: Kind, what: str) -> Buffer:
-        """Raises OutOfMemory, but not before what was given back has been waited for."""
-        with self.lock:
-            self.collect()
-            try:
-                made = self.memory.buffer(nbytes, kind, what)
-            except OutOfMemory:
-                if not self._retired:
-                    raise
-                self.timeline.drain()
-                self.collect()
-                made = self.memory.buffer(nbytes, kind, what)
-            self._buffers.add(made)
-            return made
+        """Raises OutOfMemory."""
+        return self._made(lambda: self.memory.buffer(nbytes, kind, what))
 
     def device_buffer(self, nbytes: int, what: str) -> Buffer:
         """Device memory; where the host shares it, mapped."""
@@ -69,15 +47,6 @@ class Session:
             region.buffer.mapped[region.offset : region.offset + len(data)] = data
         else:
             self.upload(region, data)
-
-    def free(self, buffer: Buffer) -> None:
-        """After the runs before it."""
-
-        def destroy() -> None:
-            self._buffers.discard(buffer)
-            self.memory.free(buffer)
-
-        self.retire(destroy)
 
     def bind(self, launches: Sequence[Launch]) -> BoundLaunches:
         bound = BoundLaunches(self.gpu, self.pipelines, launches)
@@ -93,27 +62,11 @@ class Session:
 
         self.retire(destroy)
 
-    def retire(self, destroy: Callable[[], None]) -> None:
-        """Do this once everything that was submitted so far is done; nothing if the session is closed by then."""
-        if not self._closed:
-            self._retired.append((self.timeline.submitted, destroy))
-
     def settled(self, memory: int = 0) -> int:
-        """Bytes in use once what was given back is destroyed and the ring of uploads is there: the session's, or what it would be
-        with so much memory. Waits for the device."""
-        with self.lock:
-            self.timeline.drain()
-            self.collect()
-            there = 0 if self._ring is None else self.memory.rounded(self._ring_bytes)
-            ring = _ring_bytes(memory) if memory else self._ring_bytes
-            return self.memory.used - there + self.memory.rounded(ring)
-
-    def collect(self) -> None:
-        """Destroy what was retired and is no longer in use."""
-        with self.lock:
-            reached = self.timeline.reached() if self._retired else 0
-            while self._retired and self._retired[0][0] <= reached:
-                self._retired.popleft()[1]()
+        """With the ring of uploads there: the session's, or what it would be with so much memory."""
+        there = 0 if self._staging is None else self.memory.rounded(self._ring.nbytes)
+        ring = _ring_bytes(memory) if memory else self._ring.nbytes
+        return super().settled(memory) - there + int(self.memory.rounded(ring))
 
     def clear(self, region: Region) -> None:
         """Zeros, ordered with runs."""
@@ -124,8 +77,7 @@ class Session:
 
     def upload(self, region: Region, data: memoryview) -> None:
         """Bytes into device memory, ordered with runs; they are copied before it returns. ``data`` is flat bytes."""
-        for first in range(0, len(data), self._ring_bytes // 2):
-            part = data[first : first + self._ring_bytes // 2]
+        for first, part in self._ring.pieces(data):
             with self.lock:
                 source = self._stage(part)
                 commands = self.commands.begin()
@@ -182,16 +134,11 @@ class Session:
 
     def _stage(self, data: memoryview) -> Region:
         """Room in the ring with the data in it; waits for uploads that still read there."""
-        if self._ring is None:
-            self._ring = self.buffer(self._ring_bytes, Kind.UPLOAD, "uploads")
-        aligned = -(-len(data) // 256) * 256
-        if self._ring_head + aligned > self._ring_bytes:
-            self.timeline.drain()
-            self._ring_head = 0
-        region = self._ring.region(self._ring_head, len(data))
-        self._ring_head += aligned
-        assert self._ring.mapped is not None
-        self._ring.mapped[region.offset : region.end] = data
+        if self._staging is None:
+            self._staging = self.buffer(self._ring.nbytes, Kind.UPLOAD, "uploads")
+        region = self._staging.region(self._ring.take(len(data)), len(data))
+        assert self._staging.mapped is not None
+        self._staging.mapped[region.offset : region.end] = data
         return region
 
     def send(self, commands: Commands) -> int:

@@ -2,47 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
-from pie_edge.backends.shared.epilogue_reductions import COLUMNS, FEW, comparison, keeps_loss, never
-from pie_edge.backends.wgpu.epilogue_text import FORMS, TYPES, as_word, constant, from_word
-from pie_edge.program.node_types import Element
-from pie_edge.sampling.dialects.kernel import Combine, Reduction
+from pie_edge.backends.shared.epilogue_dialect import Partial
+from pie_edge.backends.shared.epilogue_reductions import COLUMNS, FEW
+from pie_edge.backends.shared.epilogue_writer import Reducer
+from pie_edge.backends.wgpu.epilogue_text import WGSL
+from pie_edge.sampling.dialects.kernel import Reduction
 
 SHARED_WORDS = 3072
 """Of the 16 KiB of workgroup memory that WebGPU promises."""
 
 
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """A reduction's variables by name: its value so far; where that is asked for, its index; for a sum of floats, what it has
-    rounded away."""
-
-    reduction: Reduction
-    value: str
-    index: str = ""
-    loss: str = ""
-
-    @property
-    def element(self) -> Element:
-        return self.reduction.element
-
-    @property
-    def never(self) -> str:
-        return constant(self.element, never(self.reduction))
-
-    def better(self, value: str, old: str) -> str:
-        return FORMS[comparison(self.reduction), self.element].format(value, old)
-
-
-class Reducer:
-    """Reductions of one kernel, written by ``line``."""
-
-    def __init__(self, line: Callable[[str], None], lanes: int) -> None:
-        self._line = line
-        self._lanes = lanes
-        self._columns = 0
+class WgslReducer(Reducer):
+    _columns = 0
+    """Of workgroup memory that are used."""
 
     def declarations(self) -> Iterator[str]:
         """Workgroup memory: each column has a word for every lane."""
@@ -50,32 +24,28 @@ class Reducer:
             yield f"var<workgroup> shared_{column}: array<u32, {self._lanes}>;"
 
     def begin(self, reduction: Reduction) -> Partial:
-        number = reduction.number
-        indexed, summed = reduction.combine.of_index, keeps_loss(reduction)
-        partial = Partial(reduction, f"r{number}", f"i{number}" if indexed else "", f"l{number}" if summed else "")
-        self._line(f"var {partial.value}: {TYPES[reduction.element]} = {partial.never};")
-        if indexed:
+        partial = Partial(reduction, WGSL)
+        self._line(f"var {partial.value}: {partial.type} = {partial.never};")
+        if partial.is_of_index:
             self._line(f"var {partial.index} = 0u;")
-        if summed:
+        if partial.keeps_loss:
             self._line(f"var {partial.loss} = 0.0;")
         return partial
 
-    def take(self, partial: Partial, value: str, index: str) -> None:
-        """Bring in one more element, whose index is larger than those before."""
+    def take(self, partial: Partial, value: str, index: str = "index") -> None:
         kept = partial.value
-        if partial.loss:
+        if partial.keeps_loss:
             self._sum(partial, value)
-        elif partial.reduction.combine is Combine.SUM:
+        elif partial.sums:
             self._line(f"{kept} += {value};")
-        elif partial.index:
+        elif partial.is_of_index:
             self._line(f"if ({partial.better(value, kept)}) {{ {kept} = {value}; {partial.index} = {index}; }}")
         else:
             self._line(f"if ({partial.better(value, kept)}) {{ {kept} = {value}; }}")
 
     def finish(self, partials: Sequence[Partial]) -> dict[int, str]:
-        """Bring the lanes' values together: every lane has the results, whose names come by reduction."""
         for partial in partials:
-            if partial.loss:
+            if partial.keeps_loss:
                 # What a lane's sum has rounded away goes back into it, unless that is infinite or not a number.
                 total = partial.value
                 whole = f"(bitcast<u32>({total}) & 0x7F800000u) != 0x7F800000u"
@@ -112,16 +82,18 @@ class Reducer:
             self._line("workgroupBarrier();")
         for partial in partials:
             self._line(f"{partial.value} = {partial.never};")
-            if partial.index:
+            if partial.is_of_index:
                 self._line(f"{partial.index} = 0u;")
         self._gather(partials, "0u", columns, 1)
-        return {partial.reduction.number: partial.index or partial.value for partial in partials}
+        return {
+            partial.reduction.number: partial.index if partial.is_of_index else partial.value for partial in partials
+        }
 
     def _share(self, partials: Sequence[Partial]) -> None:
         """Write this lane's values to shared memory."""
         for number, partial in enumerate(partials):
-            self._line(f"{self._place(2 * number, 'lane')} = {as_word(partial.value, partial.element)};")
-            if partial.index:
+            self._line(f"{self._place(2 * number, 'lane')} = {WGSL.as_word(partial.value, partial.element)};")
+            if partial.is_of_index:
                 self._line(f"{self._place(2 * number + 1, 'lane')} = {partial.index};")
 
     def _gather(self, partials: Sequence[Partial], begin: str, end: int, step: int) -> None:
@@ -129,10 +101,10 @@ class Reducer:
         self._line(f"for (var other = {begin}; other < {end}u; other += {step}u) {{")
         for number, partial in enumerate(partials):
             value, kept = f"o{partial.reduction.number}", partial.value
-            self._line(f"let {value} = {from_word(self._place(2 * number, 'other'), partial.element)};")
-            if partial.index:
+            self._line(f"let {value} = {WGSL.from_word(self._place(2 * number, 'other'), partial.element)};")
+            if partial.is_of_index:
                 self._take_lower(partial, value, self._place(2 * number + 1, "other"))
-            elif partial.loss:
+            elif partial.keeps_loss:
                 self._line(f"{kept} = exact({kept} + {value});")
             else:
                 self.take(partial, value, "other")
@@ -141,7 +113,7 @@ class Reducer:
     def _take_lower(self, partial: Partial, value: str, index: str) -> None:
         """Like ``take``, of elements in any order: of equal ones the lower index stays."""
         kept, place = partial.value, partial.index
-        same = FORMS["eq", partial.element].format(value, kept)
+        same = WGSL.forms["eq", partial.element].format(value, kept)
         better = f"{partial.better(value, kept)} || ({same} && {index} < {place})"
         self._line(f"if ({better}) {{ {kept} = {value}; {place} = {index}; }}")
 

@@ -2,80 +2,43 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pie_edge.backend import Stop
+from pie_edge.backends.shared.session import BaseSession
 from pie_edge.backends.wgpu.api import Handle, ffi, lib, libf, translated, wgpu
 from pie_edge.backends.wgpu.device import Facts
 from pie_edge.backends.wgpu.memory import Buffer, Memory, Region
 from pie_edge.backends.wgpu.pipelines import Pipelines
 from pie_edge.backends.wgpu.timeline import Timeline
-from pie_edge.errors import BackendError, DeviceLost, OutOfMemory
+from pie_edge.errors import BackendError, DeviceLost
 
 STAGED = 64 << 20
 """Bytes written that may wait for the queue: wgpu stages each write in memory of its own until it is submitted."""
 
 
-class Session:
+class Session(BaseSession[Buffer]):
     def __init__(self, device: Handle, facts: Facts, memory: int, stop: Stop | None = None) -> None:
-        self.stop = stop or Stop()
-        """Asked when the opening of this device was given up."""
+        self.timeline = Timeline(device)
+        made = Memory(device, facts.name, memory, facts.max_buffer)
+        super().__init__(made, self.timeline, self.timeline.lock, stop)
         self.device = device
         self.facts = facts
-        self.memory = Memory(device, facts.name, memory, facts.max_buffer)
-        self.timeline = Timeline(device)
         self.pipelines = Pipelines(device, self.stop)
         self._queue = device.queue._internal
         self._staged = 0
-        self._retired: deque[tuple[int, Callable[[], None]]] = deque()
-        """What to do once the timeline reaches a number."""
-        self._closed = False
         self._probe = device.create_buffer(size=16, usage=wgpu.BufferUsage.COPY_DST)
 
     def buffer(self, nbytes: int, label: str, *, readback: bool = False) -> Buffer:
-        """Raises OutOfMemory, but not before what was given back has been waited for."""
-        with self.timeline.lock:
-            self.collect()
-            try:
-                return self.memory.buffer(nbytes, label, readback=readback)
-            except OutOfMemory:
-                if not self._retired:
-                    raise
-                self.timeline.drain()
-                self.collect()
-                return self.memory.buffer(nbytes, label, readback=readback)
+        """Raises OutOfMemory."""
+        return self._made(lambda: self.memory.buffer(nbytes, label, readback=readback))
 
     def device_buffer(self, nbytes: int, label: str) -> Buffer:
         return self.buffer(nbytes, label)
 
     def fill(self, region: Region, data: memoryview) -> None:
         self.write(region, data)
-
-    def settled(self, memory: int = 0) -> int:
-        """Bytes in use, once what was given back is gone: the same however much ``memory`` there is."""
-        with self.timeline.lock:
-            if self._retired:
-                self.timeline.drain()
-                self.collect()
-            return self.memory.used
-
-    def free(self, buffer: Buffer) -> None:
-        """After the runs before it."""
-        self.retire(lambda: self.memory.free(buffer))
-
-    def retire(self, destroy: Callable[[], None]) -> None:
-        """Do this once everything that was submitted so far is done; nothing if the session is closed by then."""
-        if not self._closed:
-            self._retired.append((self.timeline.submitted, destroy))
-
-    def collect(self) -> None:
-        """Destroy what was retired and is no longer in use."""
-        with self.timeline.lock:
-            reached = self.timeline.reached() if self._retired else 0
-            while self._retired and self._retired[0][0] <= reached:
-                self._retired.popleft()[1]()
 
     def write(self, region: Region, data: Any) -> None:
         """Bytes into device memory, ordered with runs; they are copied before it returns."""

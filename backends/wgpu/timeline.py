@@ -6,23 +6,24 @@ device is polled. It is polled without waiting, for a wait inside wgpu would hol
 
 from __future__ import annotations
 
-import asyncio
 import time
 import weakref
 from threading import RLock
 from typing import Any
 
+from pie_edge.backends.shared.polling import Polled
 from pie_edge.backends.wgpu.api import Handle, ffi, lib, libf, translated
 from pie_edge.errors import BackendError, DeviceLost
 
 _MOST_HELD = 16
 """Command buffers that one submit takes."""
-_LOOK = 0.0002
-"""Seconds between two looks at the device, at least."""
 
 
-class Timeline:
+class Timeline(Polled):
+    look = 0.0002
+
     def __init__(self, device: Handle) -> None:
+        super().__init__()
         self.submitted = 0
         """The number of the last command buffer, those that are held back included."""
         self.lost = ""
@@ -33,9 +34,6 @@ class Timeline:
         self._device = device
         self._queue = device.queue._internal
         self._held: list[Any] = []
-        self._reached = 0
-        self._latest = 0.0
-        """Seconds that the latest wait took."""
         self._callback = _done_callback(weakref.ref(self))
 
     def submit(self, commands: Any, *, hold: bool = False) -> int:
@@ -81,26 +79,11 @@ class Timeline:
             raise DeviceLost(self.lost)
         return self._reached
 
-    def is_reached(self, value: int) -> bool:
-        return value <= self._reached or value <= self.reached()
-
-    async def wait(self, value: int) -> None:
-        """Until it is reached. Raises DeviceLost. Looks begin in the middle of what the latest wait took, and come forty times
-        in as long: in a run of like steps few are in vain, and none is late by much."""
-        if self.is_reached(value):
-            return
-        started = time.perf_counter()
-        await asyncio.sleep(0.5 * self._latest)
-        delay = max(self._latest / 40, _LOOK)
-        while not self.is_reached(value):
-            await asyncio.sleep(delay)
-        self._latest = time.perf_counter() - started
-
     def drain(self) -> None:
         """Block until everything that was enqueued is done: for threads that may."""
         self.flush()
         while not self.is_reached(self.submitted):
-            time.sleep(_LOOK)
+            time.sleep(self.look)
 
     def finish(self) -> None:
         """As ``drain``, inside wgpu and to the microsecond: where nobody else has this device. Raises DeviceLost."""

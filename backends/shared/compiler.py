@@ -1,0 +1,150 @@
+"""From a Program and its buffers to what runs on a session, whatever the API: fuse, place, lower, and make the likely steps
+ready. Each API has its own launches, and its own places for what a step brings."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pie_edge.backends.shared.epilogue import Places
+from pie_edge.backends.shared.inputs import Inputs
+from pie_edge.backends.shared.loader import Loader
+from pie_edge.backends.shared.lowering import BaseLowering
+from pie_edge.backends.shared.placement import Block, block, place_block, within
+from pie_edge.backends.shared.plans import FixedPlan, LaunchT, ModelPlan, Plan
+from pie_edge.backends.shared.region import B, Region
+from pie_edge.backends.shared.shapes import StepShape
+from pie_edge.backends.shared.slots import Outputs, Wiring
+from pie_edge.backends.shared.weights import Weight
+from pie_edge.program.nodes import PREFIX
+from pie_edge.program.ops import Program, Role
+from pie_edge.program.plan import Arena
+
+LEAST_ARENA = 1 << 16
+NO_SHAPE = StepShape(1, 1, singles=True, several=False, splits=False)
+"""What a lowering has before a step gives it a shape."""
+RecordedT = TypeVar("RecordedT")
+
+
+@dataclass(frozen=True)
+class Boxes(Generic[B]):
+    """A Program's own buffers: of what a step brings, and of what it gives, if it gives anything."""
+
+    inputs: Inputs
+    inbox: Region[B]
+    outputs: Block
+    outbox: Region[B] | None
+
+
+class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
+    """Compiles Programs for one session. Temporaries of all Programs share buffers: runs are in order."""
+
+    slack = 0
+    """Bytes of an arena past what is asked for."""
+
+    def __init__(self, session: Any, loader: Loader[B], tuning: Any, max_binding: int) -> None:
+        self._session = session
+        self._loader = loader
+        self._tuning = tuning
+        self._max_binding = max_binding
+        self._arenas: dict[int, list[B]] = {}
+        """By number: what must not lie in one buffer lies in arenas of other numbers."""
+        self._constants: dict[bytes, Region[B]] = {}
+
+    def compile(self, program: Program, states: Mapping[str, Region[B]], weights: Mapping[str, Weight]) -> RecordedT:
+        """Runs in a worker thread. Raises Unsupported, OutOfMemory, or BackendError for a kernel that isn't compiled."""
+        inputs, produced = Inputs(program), program.by_role(Role.OUTPUT)
+        outputs = block(produced)
+        inbox = self._buffer(self._inbox_bytes(inputs), f"inputs of {program.name}")
+        outbox = self._buffer(outputs.nbytes, f"outputs of {program.name}") if outputs.nbytes else None
+        boxes, place = Boxes(inputs, inbox, outputs, outbox), dict(states)
+        if outbox is not None:
+            place |= place_block(program, Role.OUTPUT, outputs, outbox)
+        plan: Plan[LaunchT]
+        if any(op.kind.startswith(PREFIX) for op in program.ops):
+            plan = FixedPlan(self._epilogue(program, place, boxes))
+        else:
+            lowering = self._lowering(program, place, weights, boxes)
+            tuning = lowering.tuning
+            plan = ModelPlan(
+                lowering.program, tuning.tokens, tuning.split, lambda shape: self._lower(lowering.shaped(shape))
+            )
+        return self._recorded(program, Wiring(program.name, inputs, inbox, Outputs(produced), outbox, plan))
+
+    @abstractmethod
+    def _recorded(self, program: Program, wiring: Wiring[B, LaunchT]) -> RecordedT:
+        """Ready for its likely steps."""
+
+    @abstractmethod
+    def _epilogue(self, program: Program, place: Mapping[str, Region[B]], boxes: Boxes[B]) -> Sequence[LaunchT]:
+        """``place`` has states and outputs."""
+
+    @abstractmethod
+    def _lowering(
+        self, program: Program, place: Mapping[str, Region[B]], weights: Mapping[str, Weight], boxes: Boxes[B]
+    ) -> BaseLowering[B, Any]:
+        """Of a model's Program. ``place`` has states and outputs."""
+
+    @abstractmethod
+    def _lower(self, lowering: Any) -> Sequence[LaunchT]: ...
+
+    @abstractmethod
+    def _arenas_bytes(self, program: Program) -> Sequence[int]:
+        """Of a model's Program: its temporaries in each arena, wherever its weights will lie."""
+
+    def _inbox_bytes(self, inputs: Inputs) -> int:
+        return inputs.nbytes
+
+    def _inputs_place(self, program: Program, boxes: Boxes[B]) -> dict[str, Region[B]]:
+        """One after the other, as they come."""
+        return {field.name: boxes.inbox.part(field.start, field.nbytes) for field in boxes.inputs.fields}
+
+    def reserve(self, program: Program) -> None:
+        """Room for the temporaries of this Program, so that those of smaller ones need no more."""
+        for number, nbytes in enumerate(self._arenas_bytes(program)):
+            self._arena(nbytes, number)
+
+    def arena_bytes(self, program: Program) -> int:
+        """Of a model Program's temporaries, wherever its weights will lie: those that are launched together save some more."""
+        return sum(max(nbytes, LEAST_ARENA) + self.slack for nbytes in self._arenas_bytes(program))
+
+    def own_bytes(self, program: Program) -> list[int]:
+        """The buffers that a compiled Program has for itself."""
+        outputs = block(program.by_role(Role.OUTPUT)).nbytes
+        return [self._inbox_bytes(Inputs(program)), *([outputs] if outputs else [])]
+
+    def close(self) -> None:
+        """Give temporaries and tables back; nothing that was compiled may run again."""
+        for buffer in (one for arenas in self._arenas.values() for one in arenas):
+            self._session.free(buffer)
+        for region in self._constants.values():
+            self._loader.free_region(region)
+
+    def _temporaries(self, program: Program, plan: Arena, room: Region[B]) -> dict[str, Region[B]]:
+        return {name: within(program.values[name], offset, room) for name, offset in plan.offsets.items()}
+
+    def _places(
+        self, program: Program, place: Mapping[str, Region[B]], boxes: Boxes[B], outbox: Region[B], nbytes: int
+    ) -> Places[B]:
+        """Of an epilogue, with a box where it gives nothing, and an arena of so many bytes."""
+        regions = {**place, **self._inputs_place(program, boxes)}
+        return Places(regions, boxes.inbox, outbox, self._arena(nbytes).part(0, -(-nbytes // 16) * 16))
+
+    def _arena(self, nbytes: int, number: int = 0) -> Region[B]:
+        """Room for temporaries, in the smallest buffer that has it."""
+        there = self._arenas.setdefault(number, [])
+        fitting = [buffer for buffer in there if buffer.nbytes >= nbytes + self.slack]
+        if not fitting:
+            fitting = [self._session.device_buffer(max(nbytes, LEAST_ARENA) + self.slack, "temporaries")]
+            there += fitting
+        return min(fitting, key=lambda buffer: buffer.nbytes).region()
+
+    def _buffer(self, nbytes: int, what: str) -> Region[B]:
+        return self._session.device_buffer(nbytes, what).region()
+
+    def _constant(self, data: bytes) -> Region[B]:
+        if data not in self._constants:
+            self._constants[data] = self._loader.constant(data, "a table of frequencies")
+        return self._constants[data]
