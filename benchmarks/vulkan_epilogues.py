@@ -16,9 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from pie_edge.backends.shared.epilogue import Places
 from pie_edge.backends.shared.placement import block, place_block
 from pie_edge.backends.vulkan.device import open_gpu
 from pie_edge.backends.vulkan.epilogue import Epilogue
+from pie_edge.backends.vulkan.memory import Buffer, Region
 from pie_edge.backends.vulkan.record import BoundLaunches
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.program.node_reference import run_nodes
@@ -66,27 +68,29 @@ def measure(session: Session, subject: Subject, vocabulary: int, passes: int) ->
         for number, data in enumerate(subject.parameters)
     }
     program, arrays = arrays_of(epilogue, "noise", passes, given)
-    places = placed(session, program, arrays)
     planning, made = milliseconds(lambda: Epilogue(program, session.gpu.facts, presets=subject.presets))
-    arena = session.device_buffer(made.arena_bytes, "temporaries").region()
-    assembling, launches = milliseconds(lambda: made.launches(places.__getitem__, arena))
+    places = placed(session, program, arrays, made.arena_bytes)
+    assembling, launches = milliseconds(lambda: made.launches(places))
     creating, bound = milliseconds(lambda: BoundLaunches(session.gpu, session.pipelines, launches))
     first, *others = (run(session, bound) for _ in range(RUNS))
     bound.close()
-    session.free(arena.buffer)
+    session.free(places.arena.buffer)
     reference, _ = milliseconds(lambda: run_nodes(program, arrays))
     figures = (planning + assembling, creating, first, min(others), reference)
     return [subject.name, str(len(launches)), *(f"{figure:.2f}" for figure in figures)]
 
 
-def placed(session: Session, program: Program, arrays: dict[str, Any]) -> dict[str, Any]:
-    places: dict[str, Any] = {}
+def placed(session: Session, program: Program, arrays: dict[str, Any], arena_bytes: int) -> Places[Buffer]:
+    boxes: dict[Role, Region] = {}
+    regions: dict[str, Region] = {}
     for role in (Role.STATE, Role.INPUT, Role.OUTPUT):
         where = block(program.by_role(role))
-        places |= place_block(program, role, where, session.device_buffer(where.nbytes, f"{role} values").region())
+        boxes[role] = session.device_buffer(where.nbytes, f"{role} values").region()
+        regions |= place_block(program, role, where, boxes[role])
     for value in (*program.by_role(Role.STATE), *program.by_role(Role.INPUT)):
-        session.upload(places[value.name], memoryview(np.ascontiguousarray(arrays[value.name]).tobytes()))
-    return places
+        session.upload(regions[value.name], memoryview(np.ascontiguousarray(arrays[value.name]).tobytes()))
+    arena = session.device_buffer(arena_bytes, "temporaries").region()
+    return Places(regions, boxes[Role.INPUT], boxes[Role.OUTPUT], arena)
 
 
 def run(session: Session, bound: BoundLaunches) -> float:

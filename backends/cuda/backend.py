@@ -16,10 +16,11 @@ from pie_edge.backends.cuda.compiler import Compiler
 from pie_edge.backends.cuda.device import Facts, Gpu
 from pie_edge.backends.cuda.lower import KINDS
 from pie_edge.backends.cuda.memory import Buffer, Region
-from pie_edge.backends.cuda.session import Compile, Download, Session
+from pie_edge.backends.cuda.session import Compile, Session
 from pie_edge.backends.cuda.tuning import Tuning, default_tuning
 from pie_edge.backends.shared import examination
 from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
+from pie_edge.backends.shared.download import Download
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.open_device import OpenDevice
 from pie_edge.backends.shared.remembered import Record, Subject
@@ -66,7 +67,7 @@ class Live(OpenDevice):
         self.session: Session = Session(gpu, memory, compile_kernels, stop)
         self.tuning: Any = options.tuning or default_tuning(facts)
         self.loader: Loader[Buffer] = Loader(self.session, self.tuning.interleaved, self.max_binding)
-        self.compiler: Compiler = Compiler(self.session, self.loader, self.tuning)
+        self.compiler: Compiler = Compiler(self.session, self.loader, self.tuning, self.max_binding)
         if options.self_test:
             self._test_once(options)
 
@@ -97,7 +98,7 @@ class Live(OpenDevice):
         self.session.upload(region, data)
 
     def download(self, regions: Sequence[Region]) -> Download:
-        return Download(self.session, regions)
+        return self.session.download(regions)
 
     async def wait(self, value: int) -> None:
         await self.session.timeline.wait(value)

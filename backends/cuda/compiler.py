@@ -8,48 +8,36 @@ from dataclasses import replace
 from pie_edge.backends.cuda.epilogue import Epilogue
 from pie_edge.backends.cuda.executable import Recorded
 from pie_edge.backends.cuda.launch import Launch
-from pie_edge.backends.cuda.lower import lower
+from pie_edge.backends.cuda.lower import LOWER
 from pie_edge.backends.cuda.lowering import Lowering
 from pie_edge.backends.cuda.memory import Buffer, Region
 from pie_edge.backends.shared.compiler import NO_SHAPE, BaseCompiler, Boxes
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.inputs import Counts
-from pie_edge.backends.shared.placement import aligned
-from pie_edge.backends.shared.scratch import scratch_bytes
 from pie_edge.backends.shared.shapes import likely_counts
 from pie_edge.backends.shared.slots import Wiring
 from pie_edge.backends.shared.weights import Matrix, Weight
 from pie_edge.program.ops import Program
-from pie_edge.program.plan import arena
 
 
 class Compiler(BaseCompiler[Buffer, Launch, Recorded]):
+    table = LOWER
+
     def _recorded(self, program: Program, wiring: Wiring[Buffer, Launch]) -> Recorded:
         recorded = Recorded(self._session, wiring, _capacities(program))
         recorded.prepare(_likely(program, self._tuning.tokens_at_once))
         return recorded
 
-    def _arenas_bytes(self, program: Program) -> Sequence[int]:
-        fused = fuse(program, lambda names: False)
-        return [arena(fused).nbytes + self._scratch_bytes(fused)]
-
-    def _scratch_bytes(self, program: Program) -> int:
-        return aligned(scratch_bytes(program, self._tuning.split))
-
-    def _lower(self, lowering: Lowering) -> Sequence[Launch]:
-        return lower(lowering)
-
     def _lowering(
         self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight], boxes: Boxes[Buffer]
     ) -> Lowering:
         fused = fuse(program, lambda names: _alike([weights[name] for name in names]))
-        plan, scratch = arena(fused), self._scratch_bytes(fused)
-        room = self._arena(plan.nbytes + scratch)
+        temporaries, scratch = self._temporaries(fused)
         return Lowering(
             program=fused,
-            place={**place, **self._inputs_place(program, boxes), **self._temporaries(fused, plan, room)},
+            place={**place, **self._inputs_place(program, boxes), **temporaries},
             weights=weights,
-            scratch=room.part(plan.nbytes, scratch) if scratch else None,
+            scratch=scratch,
             tuning=self._tuning,
             shape=NO_SHAPE,
             constant=self._constant,

@@ -14,17 +14,7 @@ from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
 
-__all__ = ["KINDS", "lower"]
-
 _ELEMENTWISE, _ROPE, _NORM = "elementwise.cu", "rope.cu", "norm.cu"
-
-
-def lower(context: Lowering) -> list[Launch]:
-    """All launches of a Program, in order."""
-    launches: list[Launch] = []
-    for op in context.program.ops:
-        launches += _LOWER[op.kind](context, op)
-    return launches
 
 
 def _threads(width: int) -> int:
@@ -173,7 +163,7 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     return launches
 
 
-_LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
+LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "embed": lower_linear.embed,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
@@ -207,5 +197,5 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "store": _elementwise(),
 }
 
-KINDS = frozenset(_LOWER) - {"linear_group", "gated_linear", "rope_append"}
+KINDS = frozenset(LOWER) - {"linear_group", "gated_linear", "rope_append"}
 """Kinds of the op table that have a kernel."""

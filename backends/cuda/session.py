@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ctypes import c_void_p
+from functools import partial
 
 from pie_edge.backend import Stop
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.launch import Kernel, Launch
 from pie_edge.backends.cuda.memory import Buffer, Memory, Pinned, Region
 from pie_edge.backends.cuda.timeline import Timeline
+from pie_edge.backends.shared.download import Download
 from pie_edge.backends.shared.session import BaseSession, Ring
 
 STAGING = 8 << 20
@@ -75,6 +76,20 @@ class Session(BaseSession[Buffer]):
                 target = region.buffer.address + region.offset + first
                 self.gpu.call("write", "cuMemcpyHtoDAsync_v2", target, source, len(part), self.timeline.stream)
                 self.timeline.mark()
+
+    def download(self, regions: Sequence[Region]) -> Download:
+        """Enqueue copying these regions to the host."""
+        sizes = [region.nbytes for region in regions]
+        room, at, stream = self.pinned(max(sum(sizes), 1), "a download"), 0, self.timeline.stream
+        with self.lock:
+            self.timeline.checked(0, "read")
+            for region in regions:
+                if region.nbytes:
+                    place = c_void_p(room.address + at)
+                    self.gpu.call("read", "cuMemcpyDtoHAsync_v2", place, _address(region), region.nbytes, stream)
+                at += region.nbytes
+            value = self.timeline.mark()
+        return Download(value, sizes, room.view, partial(self.unpin, room))
 
     def _stage(self, data: memoryview) -> c_void_p:
         """Room in the ring with the data in it; waits for what still reads there."""
@@ -140,33 +155,6 @@ class Session(BaseSession[Buffer]):
             self.memory.unpin(pinned)
         self.timeline.close()
         self.gpu.close()
-
-
-class Download:
-    """Pieces of buffers on their way to the host: there when the timeline reaches ``value``."""
-
-    def __init__(self, session: Session, regions: Sequence[Region]) -> None:
-        self._sizes = [region.nbytes for region in regions]
-        self._room = session.pinned(max(sum(self._sizes), 1), "a download")
-        end = 0
-        with session.lock:
-            session.timeline.checked(0, "read")
-            for region in regions:
-                if region.nbytes:
-                    place = c_void_p(self._room.address + end)
-                    stream = session.timeline.stream
-                    session.gpu.call("read", "cuMemcpyDtoHAsync_v2", place, _address(region), region.nbytes, stream)
-                end += region.nbytes
-            self.value = session.timeline.mark()
-        weakref.finalize(self, session.unpin, self._room).atexit = False
-
-    def outputs(self) -> dict[str, memoryview]:
-        """The pieces by number, copied, once it is done."""
-        found, end = {}, 0
-        for number, nbytes in enumerate(self._sizes):
-            found[str(number)] = memoryview(bytes(self._room.view[end : end + nbytes]))
-            end += nbytes
-        return found
 
 
 def _address(region: Region) -> int:

@@ -4,23 +4,25 @@ ready. Each API has its own launches, and its own places for what a step brings.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from pie_edge.backends.shared.epilogue import Places
+from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.inputs import Inputs
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.lowering import BaseLowering
-from pie_edge.backends.shared.placement import Block, block, place_block, within
+from pie_edge.backends.shared.placement import Block, aligned, block, place_block, within
 from pie_edge.backends.shared.plans import FixedPlan, LaunchT, ModelPlan, Plan
 from pie_edge.backends.shared.region import B, Region
+from pie_edge.backends.shared.scratch import scratch_bytes
 from pie_edge.backends.shared.shapes import StepShape
 from pie_edge.backends.shared.slots import Outputs, Wiring
 from pie_edge.backends.shared.weights import Weight
 from pie_edge.program.nodes import PREFIX
-from pie_edge.program.ops import Program, Role
-from pie_edge.program.plan import Arena
+from pie_edge.program.ops import Op, Program, Role
+from pie_edge.program.plan import Arena, arena
 
 LEAST_ARENA = 1 << 16
 NO_SHAPE = StepShape(1, 1, singles=True, several=False, splits=False)
@@ -41,6 +43,8 @@ class Boxes(Generic[B]):
 class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
     """Compiles Programs for one session. Temporaries of all Programs share buffers: runs are in order."""
 
+    table: Mapping[str, Callable[[Any, Op], Sequence[LaunchT]]]
+    """What each kind of op is launched as, of a lowering."""
     slack = 0
     """Bytes of an arena past what is asked for."""
 
@@ -66,12 +70,15 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
         if any(op.kind.startswith(PREFIX) for op in program.ops):
             plan = FixedPlan(self._epilogue(program, place, boxes))
         else:
-            lowering = self._lowering(program, place, weights, boxes)
-            tuning = lowering.tuning
-            plan = ModelPlan(
-                lowering.program, tuning.tokens, tuning.split, lambda shape: self._lower(lowering.shaped(shape))
-            )
+            plan = self._by_shape(self._lowering(program, place, weights, boxes))
         return self._recorded(program, Wiring(program.name, inputs, inbox, Outputs(produced), outbox, plan))
+
+    def _by_shape(self, lowering: BaseLowering[B, Any]) -> ModelPlan[LaunchT]:
+        def launches(shape: StepShape) -> list[LaunchT]:
+            shaped = lowering.shaped(shape)
+            return [launch for op in shaped.program.ops for launch in self.table[op.kind](shaped, op)]
+
+        return ModelPlan(lowering.program, lowering.tuning.tokens, lowering.tuning.split, launches)
 
     @abstractmethod
     def _recorded(self, program: Program, wiring: Wiring[B, LaunchT]) -> RecordedT:
@@ -87,12 +94,14 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
     ) -> BaseLowering[B, Any]:
         """Of a model's Program. ``place`` has states and outputs."""
 
-    @abstractmethod
-    def _lower(self, lowering: Any) -> Sequence[LaunchT]: ...
-
-    @abstractmethod
     def _arenas_bytes(self, program: Program) -> Sequence[int]:
         """Of a model's Program: its temporaries in each arena, wherever its weights will lie."""
+        fused = fuse(program, lambda names: False)
+        return [arena(fused).nbytes + self._scratch_bytes(fused)]
+
+    def _scratch_bytes(self, program: Program) -> int:
+        """Of the largest that one of its ops has: what its launches leave each other."""
+        return aligned(scratch_bytes(program, self._tuning.split))
 
     def _inbox_bytes(self, inputs: Inputs) -> int:
         return inputs.nbytes
@@ -122,7 +131,13 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
         for region in self._constants.values():
             self._loader.free_region(region)
 
-    def _temporaries(self, program: Program, plan: Arena, room: Region[B]) -> dict[str, Region[B]]:
+    def _temporaries(self, program: Program) -> tuple[dict[str, Region[B]], Region[B] | None]:
+        """Of a model's Program, by name; and the scratch, if some op has one."""
+        plan, scratch = arena(program), self._scratch_bytes(program)
+        room = self._arena(plan.nbytes + scratch)
+        return self._within(program, plan, room), room.part(plan.nbytes, scratch) if scratch else None
+
+    def _within(self, program: Program, plan: Arena, room: Region[B]) -> dict[str, Region[B]]:
         return {name: within(program.values[name], offset, room) for name, offset in plan.offsets.items()}
 
     def _places(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from pie_edge.backend import Stop
 from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
+from pie_edge.backends.shared.download import Download
 from pie_edge.backends.shared.open_device import OpenDevice, Options
 from pie_edge.backends.vulkan import tune
 from pie_edge.backends.vulkan.device import Facts, open_gpu
-from pie_edge.backends.vulkan.download import Download
 from pie_edge.backends.vulkan.lower import KINDS
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.session import Session
@@ -51,7 +51,7 @@ class Live(OpenDevice):
         self.session.upload(region, data)
 
     def download(self, regions: Sequence[Region]) -> Download:
-        return Download(self.session, regions)
+        return self.session.download(regions)
 
     async def wait(self, value: int) -> None:
         await self.waiter.wait(value)

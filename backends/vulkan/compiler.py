@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from pie_edge.backends.shared.compiler import NO_SHAPE, BaseCompiler, Boxes
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.inputs import Inputs
-from pie_edge.backends.shared.placement import aligned, place_block
-from pie_edge.backends.shared.scratch import scratch_bytes
+from pie_edge.backends.shared.placement import place_block
 from pie_edge.backends.shared.slots import Wiring
 from pie_edge.backends.shared.weights import Weight, together
 from pie_edge.backends.vulkan.epilogue import Epilogue
 from pie_edge.backends.vulkan.executable import GRID_BYTES, MOST_GRIDS, Recorded
 from pie_edge.backends.vulkan.launch import Launch
-from pie_edge.backends.vulkan.lower import lower
+from pie_edge.backends.vulkan.lower import LOWER
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Buffer, Region
 from pie_edge.program.ops import Program, Role
-from pie_edge.program.plan import arena
 
 
 class Compiler(BaseCompiler[Buffer, Launch, Recorded]):
+    table = LOWER
+
     def _recorded(self, program: Program, wiring: Wiring[Buffer, Launch]) -> Recorded:
         recorded = Recorded(self._session, wiring)
         recorded.prepare(wiring.plan.likely())
@@ -40,27 +40,16 @@ class Compiler(BaseCompiler[Buffer, Launch, Recorded]):
         """Each begins anew: bindings are aligned."""
         return place_block(program, Role.INPUT, boxes.inputs.block, boxes.inbox)
 
-    def _arenas_bytes(self, program: Program) -> Sequence[int]:
-        fused = fuse(program, lambda names: False)
-        return [arena(fused).nbytes + self._scratch_bytes(fused)]
-
-    def _scratch_bytes(self, program: Program) -> int:
-        return aligned(scratch_bytes(program, self._tuning.split))
-
-    def _lower(self, lowering: Lowering) -> Sequence[Launch]:
-        return lower(lowering)
-
     def _lowering(
         self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight], boxes: Boxes[Buffer]
     ) -> Lowering:
         fused = fuse(program, lambda names: together([weights[name] for name in names], self._max_binding))
-        plan, scratch = arena(fused), self._scratch_bytes(fused)
-        room = self._arena(plan.nbytes + scratch)
+        temporaries, scratch = self._temporaries(fused)
         return Lowering(
             program=fused,
-            place={**place, **self._inputs_place(program, boxes), **self._temporaries(fused, plan, room)},
+            place={**place, **self._inputs_place(program, boxes), **temporaries},
             weights=weights,
-            scratch=room.part(plan.nbytes, scratch) if scratch else None,
+            scratch=scratch,
             tuning=self._tuning,
             facts=self._session.gpu.facts,
             shape=NO_SHAPE,

@@ -15,18 +15,8 @@ from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
 
-__all__ = ["KINDS", "lower"]
-
 _WIDE = 64
 """Columns from which on a workgroup shares a sum."""
-
-
-def lower(context: Lowering) -> list[Launch]:
-    """All launches of a Program, in order."""
-    launches: list[Launch] = []
-    for op in context.program.ops:
-        launches += _LOWER[op.kind](context, op)
-    return launches
 
 
 def _embed(c: Lowering, op: Op) -> list[Launch]:
@@ -212,7 +202,7 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     return launches
 
 
-_LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
+LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "embed": _embed,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
@@ -246,5 +236,5 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "store": _elementwise(),
 }
 
-KINDS = frozenset(_LOWER) - {"linear_group", "gated_linear", "rope_append"}
+KINDS = frozenset(LOWER) - {"linear_group", "gated_linear", "rope_append"}
 """Kinds of the op table that have a kernel."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from threading import RLock
 
 from pie_edge.backend import Stop
+from pie_edge.backends.shared.download import Download
 from pie_edge.backends.shared.session import BaseSession, Ring
 from pie_edge.backends.vulkan.api import lib
 from pie_edge.backends.vulkan.device import Gpu
@@ -84,21 +86,11 @@ class Session(BaseSession[Buffer]):
                 commands.copy(source, region.part(first, len(part)))
                 self.send(commands)
 
-    def run(self, launches: Sequence[Launch]) -> None:
-        """Run launches once and wait: for tests, tuning and the self-test, never for a step."""
-        bound = self.bind(launches)
-        with self.lock:
-            commands = self.commands.begin()
-            for item in bound.items:
-                commands.dispatch(item)
-            self.send(commands)
-        self.unbind(bound)
-        self.timeline.drain()
-
-    def download(self, regions: Sequence[Region]) -> tuple[int, Buffer]:
-        """Enqueue copying these regions, one after the other, into a mapped buffer: there when the timeline reaches the number
-        that comes with it. The caller gives the buffer back."""
-        target = self.buffer(sum(region.nbytes for region in regions), Kind.READBACK, "a download")
+    def download(self, regions: Sequence[Region]) -> Download:
+        """Enqueue copying these regions to the host."""
+        sizes = [region.nbytes for region in regions]
+        target = self.buffer(sum(sizes), Kind.READBACK, "a download")
+        assert target.mapped is not None
         with self.lock:
             commands, end = self.commands.begin(), 0
             for region in regions:
@@ -106,16 +98,8 @@ class Session(BaseSession[Buffer]):
                     commands.copy(region, target.region(end, region.nbytes))
                 end += region.nbytes
             commands.show_host()
-            return self.send(commands), target
-
-    def read(self, region: Region) -> bytes:
-        """A region's bytes, after everything that was enqueued. Waits."""
-        _, target = self.download([region])
-        self.timeline.drain()
-        assert target.mapped is not None
-        found = bytes(target.mapped[: region.nbytes])
-        self.free(target)
-        return found
+            value = self.send(commands)
+        return Download(value, sizes, target.mapped, partial(self.free, target))
 
     def close(self) -> None:
         """Wait for what runs, and destroy everything."""

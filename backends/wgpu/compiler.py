@@ -14,7 +14,7 @@ from pie_edge.backends.shared.weights import Matrix, Weight, together
 from pie_edge.backends.wgpu.absorb import absorb, sides
 from pie_edge.backends.wgpu.epilogue import Epilogue
 from pie_edge.backends.wgpu.executable import Planned
-from pie_edge.backends.wgpu.lower import lower
+from pie_edge.backends.wgpu.lower import LOWER
 from pie_edge.backends.wgpu.lower_linear import MOST_UNIFORM
 from pie_edge.backends.wgpu.lower_recurrent import gates_bytes
 from pie_edge.backends.wgpu.lowering import Lowering
@@ -25,6 +25,7 @@ from pie_edge.program.plan import Arena, arena
 
 
 class Compiler(BaseCompiler[Buffer, Launch, Planned]):
+    table = LOWER
     slack = MOST_UNIFORM
     """A uniform buffer may reach past the temporaries' end."""
     _nothing: Buffer | None = None
@@ -45,11 +46,14 @@ class Compiler(BaseCompiler[Buffer, Launch, Planned]):
         first, second = _plans(fused)
         return [first.nbytes + self._scratch_bytes(fused), second.nbytes]
 
+    def _temporaries(self, program: Program) -> tuple[dict[str, Region], Region | None]:
+        (first, second), scratch = _plans(program), self._scratch_bytes(program)
+        room, other = self._arena(first.nbytes + scratch), self._arena(second.nbytes, 1)
+        temporaries = {**self._within(program, first, room), **self._within(program, second, other)}
+        return temporaries, room.part(first.nbytes, scratch) if scratch else None
+
     def _scratch_bytes(self, program: Program) -> int:
         return aligned(max(scratch_bytes(program, self._tuning.split), gates_bytes(program)))
-
-    def _lower(self, lowering: Lowering) -> Sequence[Launch]:
-        return lower(lowering)
 
     def _lowering(
         self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight], boxes: Boxes[Buffer]
@@ -60,16 +64,14 @@ class Compiler(BaseCompiler[Buffer, Launch, Planned]):
 
         fused = fuse(program, lambda names: together([weights[name] for name in names], self._max_binding))
         fused = absorb(fused, single)
-        (first, second), scratch = _plans(fused), self._scratch_bytes(fused)
-        rooms = self._arena(first.nbytes + scratch), self._arena(second.nbytes, 1)
-        temporaries = [self._temporaries(fused, *pair) for pair in zip((first, second), rooms, strict=True)]
+        temporaries, scratch = self._temporaries(fused)
         return Lowering(
             program=fused,
-            place={**place, **temporaries[0], **temporaries[1]},
+            place={**place, **temporaries},
             step=boxes.inbox,
             words={name: region.offset // 4 for name, region in self._inputs_place(program, boxes).items()},
             weights=weights,
-            scratch=rooms[0].part(first.nbytes, scratch) if scratch else None,
+            scratch=scratch,
             tuning=self._tuning,
             max_binding=self._max_binding,
             shape=NO_SHAPE,

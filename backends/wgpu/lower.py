@@ -17,16 +17,6 @@ from pie_edge.backends.wgpu.shader import shader
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
 
-__all__ = ["KINDS", "lower"]
-
-
-def lower(context: Lowering) -> list[Launch]:
-    """All launches of a Program, in order."""
-    launches: list[Launch] = []
-    for op in context.program.ops:
-        launches += _LOWER[op.kind](context, op)
-    return launches
-
 
 def _embed(c: Lowering, op: Op) -> list[Launch]:
     table, local = c.weights[op.inputs[0]], c.tuning.interleaved
@@ -216,7 +206,7 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     ]
 
 
-_LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
+LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "embed": _embed,
     "rms_norm": _rms_norm,
     "add_rms_norm": _add_rms_norm,
@@ -248,5 +238,5 @@ _LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
     "store": _elementwise,
 }
 
-KINDS = frozenset(_LOWER) - {"product", "rope_append"} | {"linear"}
+KINDS = frozenset(LOWER) - {"product", "rope_append"} | {"linear"}
 """Kinds of the op table that have a kernel."""

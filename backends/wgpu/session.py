@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pie_edge.backend import Stop
+from pie_edge.backends.shared.download import pieces
 from pie_edge.backends.shared.session import BaseSession
 from pie_edge.backends.wgpu.api import Handle, ffi, lib, libf, translated, wgpu
 from pie_edge.backends.wgpu.device import Facts
@@ -153,11 +154,7 @@ class Readback:
 
     def outputs(self) -> dict[str, memoryview]:
         """The pieces by their number, copied, once they are there; to be asked once."""
-        data, end = self._mapping.taken(), 0
-        found: dict[str, memoryview] = {}
-        for number, nbytes in enumerate(self._sizes):
-            found[str(number)] = memoryview(data[end : end + nbytes])
-            end += -(-nbytes // 4) * 4
+        found = pieces(memoryview(self._mapping.taken()), self._sizes, 4)
         self._session.free(self._buffer)
         return found
 
