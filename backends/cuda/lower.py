@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 from pie_edge.backends.cuda import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.cuda.launch import Field, Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lowering import ACTIVATIONS, BLOCK, Lowering
+from pie_edge.backends.shared.fuse import FUSED
 from pie_edge.backends.shared.grid import Count
-from pie_edge.backends.shared.rope import frequencies
+from pie_edge.backends.shared.lowering import by_kind
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
@@ -22,7 +24,7 @@ def _threads(width: int) -> int:
     return min(max(32, 1 << (width // 4).bit_length()), 512)
 
 
-def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
+def rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight = op.inputs
     width, groups = c.width(x) // op.integer("groups"), op.integer("groups")
     given = (c.place[x], c.vector(weight).region, c.place[op.outputs[0]], width, op.number("eps"), op.number("offset"))
@@ -30,7 +32,7 @@ def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(Kernel(_NORM, "rms_norm"), arguments(*given, c.counter(x)), grid, _threads(width))]
 
 
-def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
+def add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, residual, weight = op.inputs
     width = c.width(x)
     given: tuple[Field, ...] = (
@@ -45,7 +47,7 @@ def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(Kernel(_NORM, "add_rms_norm"), arguments(*given, c.counter(x)), grid, _threads(width))]
 
 
-def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
+def layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
     extra = c.vector(bias[0]).region if bias else None
     given: tuple[Field, ...] = (
@@ -60,7 +62,7 @@ def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(Kernel(_NORM, "layer_norm"), arguments(*given, c.counter(x)), grid, _threads(c.width(x)))]
 
 
-def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
+def adapter_linear(c: Lowering, op: Op) -> list[Launch]:
     x, matrices, adapters, *base = op.inputs
     _, outputs, columns = c.program.values[matrices].shape
     given = (*c.at(x, matrices, adapters), c.place[base[0]] if base else None, c.place[op.outputs[0]])
@@ -69,14 +71,14 @@ def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(Kernel("adapter.cu", "adapter_linear"), told, grid, 256)]
 
 
-def _rope(c: Lowering, op: Op) -> list[Launch]:
+def rope(c: Lowering, op: Op) -> list[Launch]:
     x, positions, *factors = op.inputs
     heads, width = op.integer("heads"), c.width(x) // op.integer("heads")
     shape, pairs = _rope_shape(c, op, heads, width, factors), heads * width // 2
     return c.by_row(_ROPE, "rope", x, pairs, shape, *c.at(x, positions, op.outputs[0]))
 
 
-def _rope_append(c: Lowering, op: Op) -> list[Launch]:
+def rope_append(c: Lowering, op: Op) -> list[Launch]:
     q, k, v, positions, slots, *factors = op.inputs
     y, *cache = op.outputs
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
@@ -93,10 +95,8 @@ def _rope_shape(c: Lowering, op: Op, heads: int, width: int, factors: Sequence[s
     """The structure ``Rope``."""
     if width % 2:
         raise Unsupported(f"{op}: heads of {width} values; the CUDA backend takes an even width")
-    divisors = [float(f) for f in c.vector(factors[0]).values] if factors else None
-    table = c.constant(frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors))
     neox = op.attribute("style") == "neox"
-    return packed(table, heads, width, op.integer("rotary"), neox, op.number("magnitude"))
+    return packed(c.frequencies(op, factors), heads, width, op.integer("rotary"), neox, op.number("magnitude"))
 
 
 def _cache(c: Lowering, names: Sequence[str], heads: int, page: int) -> bytes:
@@ -104,7 +104,7 @@ def _cache(c: Lowering, names: Sequence[str], heads: int, page: int) -> bytes:
     return packed(*c.at(*names), heads, page, c.program.values[names[0]].dtype is DType.F16)
 
 
-def _kv_append(c: Lowering, op: Op) -> list[Launch]:
+def kv_append(c: Lowering, op: Op) -> list[Launch]:
     k, v, positions, slots = op.inputs
     heads = op.integer("heads")
     width = c.width(k) // heads
@@ -123,24 +123,24 @@ def _elementwise(*attributes: str) -> Callable[[Lowering, Op], list[Launch]]:
     return lowered
 
 
-def _mul(c: Lowering, op: Op) -> list[Launch]:
+def mul(c: Lowering, op: Op) -> list[Launch]:
     x, y = op.inputs
     given: tuple[Field, ...] = (*c.at(x, y, op.outputs[0]), c.width(x), c.width(y) if c.width(x) > 1 else 1)
     return c.by_row(_ELEMENTWISE, "mul", x, c.width(x), *given)
 
 
-def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
+def gather_rows(c: Lowering, op: Op) -> list[Launch]:
     (y,) = op.outputs
     return c.by_row(_ELEMENTWISE, op.kind, y, c.width(y), *c.at(*op.inputs, y), c.width(y))
 
 
-def _combine_experts(c: Lowering, op: Op) -> list[Launch]:
+def combine_experts(c: Lowering, op: Op) -> list[Launch]:
     x, weights = op.inputs
     (y,) = op.outputs
     return c.by_row(_ELEMENTWISE, op.kind, weights, c.width(y), *c.at(x, weights, y), c.width(y), c.width(weights))
 
 
-def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
+def copy_pages(c: Lowering, op: Op) -> list[Launch]:
     counts, sources, targets = op.inputs
     state = c.program.values[op.outputs[0]]
     words = state.nbytes // state.shape[0] // 4
@@ -149,7 +149,7 @@ def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(Kernel(_ELEMENTWISE, "copy_pages"), given, grid, BLOCK)]
 
 
-def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
+def copy_slots(c: Lowering, op: Op) -> list[Launch]:
     """All tokens into the scratch, then out of it: as if all were read before any is written."""
     counts, sources, targets = op.inputs
     state, axis, page = c.program.values[op.outputs[0]], op.integer("axis"), op.integer("page_size")
@@ -163,39 +163,15 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     return launches
 
 
-LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
-    "embed": lower_linear.embed,
-    "rms_norm": _rms_norm,
-    "add_rms_norm": _add_rms_norm,
-    "layer_norm": _layer_norm,
-    "linear": lower_linear.linear,
-    "adapter_linear": _adapter_linear,
-    "linear_group": lower_linear.linear_group,
-    "gated_linear": lower_linear.gated_linear,
-    "rope": _rope,
-    "rope_append": _rope_append,
-    "kv_append": _kv_append,
-    "attention": lower_attention.attention,
-    "attention_mass": lower_attention.attention_mass,
-    "route": lower_experts.route,
-    "sort_by_expert": lower_experts.sort_by_expert,
-    "expert_linear": lower_experts.expert_linear,
-    "combine_experts": _combine_experts,
-    "clamped_glu": _elementwise("slope", "limit"),
-    "short_conv": lower_recurrent.short_conv,
-    "tail_append": lower_recurrent.tail_append,
-    "gated_delta": lower_recurrent.gated_delta,
-    "glu": _elementwise("act"),
-    "activation": _elementwise("act"),
-    "add": _elementwise(),
-    "mul": _mul,
-    "scale": _elementwise("factor"),
-    "softcap": _elementwise("cap"),
-    "gather_rows": _gather_rows,
-    "copy_pages": _copy_pages,
-    "copy_slots": _copy_slots,
-    "store": _elementwise(),
-}
+clamped_glu = _elementwise("slope", "limit")
+glu = _elementwise("act")
+activation = _elementwise("act")
+add = _elementwise()
+scale = _elementwise("factor")
+softcap = _elementwise("cap")
+store = _elementwise()
 
-KINDS = frozenset(LOWER) - {"linear_group", "gated_linear", "rope_append"}
+LOWER = by_kind(sys.modules[__name__], lower_attention, lower_experts, lower_linear, lower_recurrent)
+
+KINDS = frozenset(LOWER) - FUSED
 """Kinds of the op table that have a kernel."""

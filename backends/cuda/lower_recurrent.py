@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lower_linear import macros, packing_fields
 from pie_edge.backends.cuda.lowering import ACTIVATIONS, Lowering
-from pie_edge.backends.cuda.memory import Region
 from pie_edge.backends.shared.grid import Count
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
@@ -44,19 +41,12 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
     _, heads, key_dim, width = c.program.values[op.outputs[1]].shape
     if key_dim > _MOST_KEYS:
         raise Unsupported(f"{op}: keys of {key_dim} values; the CUDA backend takes {_MOST_KEYS}")
-    gates = _gates(c, decay, dt_bias, bool(op.attribute("log_decay")))
+    gates = c.gates(decay, dt_bias, bool(op.attribute("log_decay")))
     length, tiled = c.program.values[tails[0]].shape[1], bool(op.attribute("tiled"))
     numbers = (op.integer("key_heads"), heads, key_dim, width, length, tiled, op.number("eps"))
     told = packed(*c.at(qkv, a, b), gates, *c.at(*tails, *op.outputs), *numbers)
     grid = (-(-width // _COLUMNS), heads, Count("sequences"))
     return [Launch(Kernel("recurrent.cu", "gated_delta"), arguments(_spans(c), told), grid, _THREADS)]
-
-
-def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
-    """Each head's rate, which is never above zero, and then what is added before it applies."""
-    rate, shift = c.vector(decay).values, c.vector(dt_bias).values
-    rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
-    return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 
 
 def _spans(c: Lowering) -> bytes:

@@ -8,7 +8,6 @@ from pie_edge.backends.cuda.launch import Field, Kernel, Launch, arguments
 from pie_edge.backends.cuda.memory import Buffer, Region
 from pie_edge.backends.cuda.tuning import Tuning
 from pie_edge.backends.shared.lowering import BaseLowering
-from pie_edge.backends.shared.weights import Matrix
 
 ACTIVATIONS = {"none": 0, "silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}
 """As ``kernels/common.cuh`` numbers them."""
@@ -27,11 +26,6 @@ class Lowering(BaseLowering[Buffer, Tuning]):
 
     def at(self, *names: str) -> tuple[Region, ...]:
         return tuple(self.place[name] for name in names)
-
-    def matrix(self, name: str) -> Matrix:
-        weight = self.weights[name]
-        assert isinstance(weight, Matrix)
-        return weight
 
     def by_row(self, file: str, name: str, rows: str, items: int, *given: Field | bytes) -> list[Launch]:
         """A thread for each of ``items`` in every true row of a value; the kernel's last argument is their number."""

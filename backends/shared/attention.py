@@ -45,21 +45,25 @@ class Shape:
         return max(n for n in range(1, self.sharing + 1) if self.sharing % n == 0 and n <= most)
 
 
+C = TypeVar("C", bound=BaseLowering[Any, Tuning])
+
+
 def launches(
-    c: BaseLowering[Any, Tuning],
-    shape: Shape,
-    attend: Callable[[AttentionVariant, bool], L],
-    merge: Callable[[], L],
-    by_row: Callable[[], L],
+    c: C,
+    op: Op,
+    attend: Callable[[C, Op, Shape, AttentionVariant, bool], L],
+    merge: Callable[[C, Op, Shape], L],
+    by_row: Callable[[C, Op, Shape], L],
 ) -> list[L]:
     """Up to three: decodes, what joins their splits, and rows of sequences with several."""
-    found = []
+    shape, found = Shape.of(c, op), []
     if c.shape.singles:
-        found.append(attend(c.tuning.decode, True))
+        found.append(attend(c, op, shape, c.tuning.decode, True))
         if c.shape.splits:
-            found.append(merge())
+            found.append(merge(c, op, shape))
     if c.shape.several:
-        found.append(by_row() if shape.width <= c.tuning.held else attend(c.tuning.prefill, False))
+        together = shape.width <= c.tuning.held
+        found.append(by_row(c, op, shape) if together else attend(c, op, shape, c.tuning.prefill, False))
     return found
 
 

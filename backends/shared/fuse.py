@@ -19,6 +19,10 @@ Together = Callable[[Sequence[str]], bool]
 """Whether the weights of these names can be bound as one."""
 
 
+FUSED = frozenset({"linear_group", "gated_linear", "rope_append"})
+"""Kinds that only backends know."""
+
+
 def fuse(program: Program, together: Together) -> Program:
     ops = _store_in_place(program, list(program.ops))
     # Only what a single op reads and nobody else may ask for can be left out.

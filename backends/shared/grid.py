@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +30,10 @@ class Count:
 Extent = int | Count
 Grid = tuple[Extent, Extent, Extent]
 """Workgroups in x, y, z."""
+
+
+def among(rows: Extent, first: int, count: int, per: int) -> Extent:
+    """Workgroups, each for ``per`` rows, for those of the true rows that are among ``count`` from ``first``."""
+    if isinstance(rows, Count):
+        return replace(rows, first=first, most=count, divisor=per)
+    return -(-min(rows - first, count) // per)

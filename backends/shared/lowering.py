@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Generic, Protocol, Self, TypeVar
+from types import ModuleType
+from typing import Any, Generic, Protocol, Self, TypeVar
 
+import numpy as np
+
+from pie_edge.backends.shared.fuse import FUSED
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.backends.shared.region import B, Region
+from pie_edge.backends.shared.rope import frequencies
 from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
-from pie_edge.backends.shared.weights import Vector, Weight
-from pie_edge.program.ops import Program
+from pie_edge.backends.shared.weights import Matrix, Vector, Weight
+from pie_edge.program.ops import KINDS, Op, Program
+
+Lower = Callable[[Any, Op], list[Any]]
+"""Of a lowering, the launches of an op."""
+
+
+def by_kind(*modules: ModuleType) -> dict[str, Lower]:
+    """The functions of these modules that are called like a kind of op, which they lower."""
+    kinds = (*KINDS, *FUSED)
+    return {kind: getattr(module, kind) for module in modules for kind in kinds if hasattr(module, kind)}
 
 
 class Variants(Protocol):
@@ -73,6 +87,24 @@ class BaseLowering(Generic[B, VariantsT]):
         vector = self.weights[name]
         assert isinstance(vector, Vector)
         return vector
+
+    def matrix(self, name: str) -> Matrix:
+        """A weight of two."""
+        matrix = self.weights[name]
+        assert isinstance(matrix, Matrix)
+        return matrix
+
+    def frequencies(self, op: Op, factors: Sequence[str]) -> Region[B]:
+        """Of a ``rope``; the names are none, or that of a weight that divides them."""
+        divisors = [float(factor) for factor in self.vector(factors[0]).values] if factors else None
+        table = frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors)
+        return self.constant(table.ljust(-(-len(table) // 16) * 16, b"\0"))
+
+    def gates(self, decay: str, dt_bias: str, log_decay: bool) -> Region[B]:
+        """Of a ``gated_delta``: each head's rate, which is never above zero, and then what is added before it applies."""
+        rate, shift = (self.vector(name).values for name in (decay, dt_bias))
+        rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
+        return self.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 
     @property
     def room(self) -> Region[B]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 
+from pie_edge.backends.shared.fuse import FUSED
 from pie_edge.backends.shared.grid import Count, Extent
-from pie_edge.backends.shared.rope import frequencies
-from pie_edge.backends.shared.weights import Matrix
+from pie_edge.backends.shared.lowering import by_kind
 from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
@@ -19,9 +20,8 @@ _WIDE = 64
 """Columns from which on a workgroup shares a sum."""
 
 
-def _embed(c: Lowering, op: Op) -> list[Launch]:
-    table = c.weights[op.inputs[0]]
-    assert isinstance(table, Matrix)
+def embed(c: Lowering, op: Op) -> list[Launch]:
+    table = c.matrix(op.inputs[0])
     packing, local = table.packing, c.tuning.interleaved
     constants = (local, packing.interleaved, packing.columns, packing.group, packing.scales, *packing.table)
     kernel = Kernel(shader(f"embed_{packing.format}"), constants)
@@ -43,11 +43,11 @@ def _embed(c: Lowering, op: Op) -> list[Launch]:
     ]
 
 
-def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
+def rms_norm(c: Lowering, op: Op) -> list[Launch]:
     return [_norm(c, op, op.integer("groups"), op.inputs[1], (c.read(op.inputs[0]),), (c.write(op.outputs[0]),), "")]
 
 
-def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
+def add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, residual, weight = op.inputs
     extra = (c.read(residual), c.write(op.outputs[0]))
     return [_norm(c, op, 1, weight, (c.read(x),), (c.write(op.outputs[1]), *extra), "add_")]
@@ -64,7 +64,7 @@ def _norm(
     return Launch(kernel, (*x, Binding(vector.region), *rest), (groups, c.rows_of(op.inputs[0]), 1))
 
 
-def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
+def layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
     regions = [c.vector(name).region for name in (weight, *(bias or (weight,)))]
     constants = (c.tuning.reduction, c.width(x), op.number("eps"), bool(bias))
@@ -72,7 +72,7 @@ def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(Kernel(shader(f"layer_norm{c.subgroups}"), constants), bindings, (1, c.rows_of(x), 1))]
 
 
-def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
+def adapter_linear(c: Lowering, op: Op) -> list[Launch]:
     x, matrices, adapters, *base = op.inputs
     _, outputs, columns = c.program.values[matrices].shape
     wide = columns >= _WIDE
@@ -83,23 +83,23 @@ def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(kernel, bindings, grid)]
 
 
-def _rope(c: Lowering, op: Op) -> list[Launch]:
+def rope(c: Lowering, op: Op) -> list[Launch]:
     heads = op.integer("heads")
     width = c.width(op.inputs[0]) // heads
     constants = (c.tuning.elementwise, width, op.integer("rotary"), _neox(op), heads, op.number("magnitude"))
-    table = _frequencies(c, op, op.inputs[2:])
+    table = Binding(c.frequencies(op, op.inputs[2:]))
     bindings = (c.read(op.inputs[0]), c.read(op.inputs[1]), table, c.write(op.outputs[0]))
     return [Launch(Kernel(shader("rope"), constants), bindings, c.over(heads * width // 2, op.inputs[0]))]
 
 
-def _rope_append(c: Lowering, op: Op) -> list[Launch]:
+def rope_append(c: Lowering, op: Op) -> list[Launch]:
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
     width, keys = c.width(op.inputs[0]) // heads, c.program.values[op.outputs[1]]
     name = "rope_append_f16" if keys.dtype is DType.F16 else "rope_append_f32"
     layout = (heads, kv_heads, width, op.integer("rotary"), _neox(op), op.integer("page_size"))
     constants = (c.tuning.elementwise, *layout, op.number("magnitude"))
     operands, factors = op.inputs[:5], op.inputs[5:]
-    bindings = (*map(c.read, operands), _frequencies(c, op, factors), *map(c.write, op.outputs))
+    bindings = (*map(c.read, operands), Binding(c.frequencies(op, factors)), *map(c.write, op.outputs))
     items = heads * width // 2 + kv_heads * width * keys.dtype.nbytes // 16
     return [Launch(Kernel(shader(name), constants), bindings, c.over(items, op.inputs[0]))]
 
@@ -108,13 +108,7 @@ def _neox(op: Op) -> bool:
     return op.attribute("style") == "neox"
 
 
-def _frequencies(c: Lowering, op: Op, factors: Sequence[str]) -> Binding:
-    divisors = [float(f) for f in c.vector(factors[0]).values] if factors else None
-    table = frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors)
-    return Binding(c.constant(table))
-
-
-def _kv_append(c: Lowering, op: Op) -> list[Launch]:
+def kv_append(c: Lowering, op: Op) -> list[Launch]:
     keys = c.program.values[op.outputs[0]]
     heads, vector = op.integer("heads"), 16 // keys.dtype.nbytes
     width = c.width(op.inputs[0]) // heads
@@ -151,24 +145,24 @@ def _constant(op: Op, name: str) -> int | float:
     return ACTIVATIONS[str(op.attribute(name))] if name == "act" else op.number(name)
 
 
-def _mul(c: Lowering, op: Op) -> list[Launch]:
+def mul(c: Lowering, op: Op) -> list[Launch]:
     x, y = op.inputs
     kind = "mul" if c.width(x) == c.width(y) else "mul_rows"
     return [_by_row(c, kind, x, x, (), (c.read(x), c.read(y), c.write(op.outputs[0])))]
 
 
-def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
+def gather_rows(c: Lowering, op: Op) -> list[Launch]:
     bindings = (c.read(op.inputs[0]), c.read(op.inputs[1]), c.write(op.outputs[0]))
     return [_by_row(c, op.kind, op.inputs[0], op.outputs[0], (), bindings)]
 
 
-def _combine_experts(c: Lowering, op: Op) -> list[Launch]:
+def combine_experts(c: Lowering, op: Op) -> list[Launch]:
     x, weights = op.inputs
     bindings = (c.read(x), c.read(weights), c.write(op.outputs[0]))
     return [_by_row(c, op.kind, op.outputs[0], weights, (c.width(weights),), bindings)]
 
 
-def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
+def copy_pages(c: Lowering, op: Op) -> list[Launch]:
     state = c.program.values[op.outputs[0]]
     page = state.nbytes // state.shape[0]
     name, size = ("copy_pages", 16) if page % 16 == 0 else ("copy_pages_words", 4)
@@ -180,7 +174,7 @@ def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
     return [Launch(kernel, bindings, (-(-elements // c.tuning.elementwise), copies, 1))]
 
 
-def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
+def copy_slots(c: Lowering, op: Op) -> list[Launch]:
     """All tokens into the scratch, then out of it: as if all were read before any is written."""
     state, axis, page = c.program.values[op.outputs[0]], op.integer("axis"), op.integer("page_size")
     inner = math.prod(state.shape[axis + 1 :]) * state.dtype.nbytes
@@ -202,39 +196,15 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     return launches
 
 
-LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
-    "embed": _embed,
-    "rms_norm": _rms_norm,
-    "add_rms_norm": _add_rms_norm,
-    "layer_norm": _layer_norm,
-    "linear": lower_linear.linear,
-    "adapter_linear": _adapter_linear,
-    "linear_group": lower_linear.linear_group,
-    "gated_linear": lower_linear.gated_linear,
-    "rope": _rope,
-    "rope_append": _rope_append,
-    "kv_append": _kv_append,
-    "attention": lower_attention.attention,
-    "attention_mass": lower_attention.attention_mass,
-    "route": lower_experts.route,
-    "sort_by_expert": lower_experts.sort_by_expert,
-    "expert_linear": lower_experts.expert_linear,
-    "combine_experts": _combine_experts,
-    "clamped_glu": _elementwise("slope", "limit"),
-    "short_conv": lower_recurrent.short_conv,
-    "tail_append": lower_recurrent.tail_append,
-    "gated_delta": lower_recurrent.gated_delta,
-    "glu": _elementwise("act"),
-    "activation": _elementwise("act"),
-    "add": _elementwise(),
-    "mul": _mul,
-    "scale": _elementwise("factor"),
-    "softcap": _elementwise("cap"),
-    "gather_rows": _gather_rows,
-    "copy_pages": _copy_pages,
-    "copy_slots": _copy_slots,
-    "store": _elementwise(),
-}
+clamped_glu = _elementwise("slope", "limit")
+glu = _elementwise("act")
+activation = _elementwise("act")
+add = _elementwise()
+scale = _elementwise("factor")
+softcap = _elementwise("cap")
+store = _elementwise()
 
-KINDS = frozenset(LOWER) - {"linear_group", "gated_linear", "rope_append"}
+LOWER = by_kind(sys.modules[__name__], lower_attention, lower_experts, lower_linear, lower_recurrent)
+
+KINDS = frozenset(LOWER) - FUSED
 """Kinds of the op table that have a kernel."""

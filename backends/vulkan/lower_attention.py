@@ -27,14 +27,7 @@ from pie_edge.program.ops import Op
 
 def attention(c: Lowering, op: Op) -> list[Launch]:
     """Up to three launches: decodes, what joins their splits, and rows of sequences with several."""
-    shape = Shape.of(c, op)
-    return launches(
-        c,
-        shape,
-        attend=lambda variant, singles: _attend(c, op, shape, variant, singles),
-        merge=lambda: _merge(c, op, shape),
-        by_row=lambda: _by_row(c, op, shape),
-    )
+    return launches(c, op, _attend, _merge, _by_row)
 
 
 def attention_mass(c: Lowering, op: Op) -> list[Launch]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.experts import places, row_groups, together
 from pie_edge.backends.shared.weights import Matrix, Part
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import Lowering
@@ -24,7 +22,7 @@ def sort_by_expert(c: Lowering, op: Op) -> list[Launch]:
     (experts,) = op.inputs
     count = op.integer("experts")
     inner = all(c.program.values[name].role is Role.TEMP for name in op.outputs)
-    if inner and _together(c, experts, count) == 1:
+    if inner and together(c, experts, count) == 1:
         return []  # nobody asks for it
     step, counter = c.counter(experts)
     kernel = Kernel(shader("sort_by_expert"), (c.tuning.reduction, count, c.width(experts)))
@@ -33,33 +31,25 @@ def sort_by_expert(c: Lowering, op: Op) -> list[Launch]:
 
 
 def expert_linear(c: Lowering, op: Op) -> list[Launch]:
-    matrix = c.weights[op.inputs[4]]
-    assert isinstance(matrix, Matrix)
+    matrix = c.matrix(op.inputs[4])
     if matrix.packing.columns % 4:
         raise Unsupported(f"experts of {matrix.packing.columns} columns: whole fours are wanted on Vulkan")
     return [_launch(c, op, matrix, part) for part in matrix.parts]
 
 
-def _together(c: Lowering, experts: str, count: int) -> int:
-    """Rows of an expert that a workgroup takes: as many as one has on average, where all that there is room for come."""
-    average = -(-c.program.values[experts].size // count)
-    sizes = [tokens for tokens, variant in c.tuning.linear if not variant.tile]
-    return next((tokens for tokens in sizes if tokens >= average), sizes[-1])
-
-
 def _launch(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     x, experts, order, starts, _, *bias = op.inputs
     packing, chosen, count = matrix.packing, c.width(experts), c.capacity(starts) - 1
-    outputs, together = matrix.shape[0] // count, _together(c, experts, count)
-    variant = c.tuning.linear_variant(together)
+    outputs, at_once = matrix.shape[0] // count, together(c, experts, count)
+    variant = c.tuning.linear_variant(at_once)
     sharing = 1 if c.width(x) > packing.columns else chosen
-    layout = (variant.groups, together, packing.columns, outputs, count, chosen, sharing)
+    layout = (variant.groups, at_once, packing.columns, outputs, count, chosen, sharing)
     constants = (*layout, bool(bias), packing.group, packing.scales, *packing.table)
     as_texels = c.as_texels(part.region, c.place[x])
     codes, scales, floats = (Texels.FOURS, Texels.WORDS, Texels.FLOATS) if as_texels else (None, None, None)
     vector = c.vector(bias[0]) if bias else None
     # Alone a row needs no order, and there is none.
-    sorted_by = (order, starts) if together > 1 else (experts, experts)
+    sorted_by = (order, starts) if at_once > 1 else (experts, experts)
     bindings = (
         *(Binding(part.region, texels=codes), Binding(part.region, texels=scales), Binding(c.place[x], texels=floats)),
         *(Binding(part.region if vector is None else vector.region), Binding(c.place[op.outputs[0]], Access.WRITE)),
@@ -70,19 +60,6 @@ def _launch(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
         shader(f"expert_linear_{packing.format}{'_texels' if as_texels else ''}"),
         (lanes * variant.splits, lanes, variant.splits, *constants),
     )
-    # An expert whose rows aren't whole row groups may reach into one more.
-    groups = min(-(-outputs // lanes) + (outputs % lanes != 0), -(-part.rows // lanes))
-    across = -(-groups // variant.groups)
-    grid = (across, *_places(c, experts, count, together))
+    across = -(-row_groups(packing, part, outputs) // variant.groups)
+    grid = (across, *places(c, experts, count, at_once))
     return Launch(kernel, bindings, grid, words(part.scales // 4, part.first, part.rows, packing.zero))
-
-
-def _places(c: Lowering, experts: str, count: int, together: int) -> tuple[Extent, Extent]:
-    """Workgroups in y and z: rows and their experts, or as many tiles as there may be."""
-    rows, chosen = c.rows_of(experts), c.width(experts)
-    if together == 1:
-        return rows, chosen
-    if isinstance(rows, Count):
-        # Each expert may have a tile that isn't full.
-        return replace(rows, divisor=together, times=chosen, more=count), 1
-    return -(-rows // together) * chosen + count, 1

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.grid import among
 from pie_edge.backends.shared.region import span
 from pie_edge.backends.shared.tuning import LinearVariant
-from pie_edge.backends.shared.weights import Matrix, Packing, Part, Weight
+from pie_edge.backends.shared.weights import Matrix, Packing, Part
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
@@ -22,7 +21,7 @@ Use = tuple[Matrix, Part]
 
 def linear(c: Lowering, op: Op) -> list[Launch]:
     x, name, *bias = op.inputs
-    matrix = _matrix(c.weights[name])
+    matrix = c.matrix(name)
     launches = []
     for part in matrix.parts:
         launches += _windows(c, x, (matrix, part), op.outputs[0], [c.vector(name).region for name in bias])
@@ -31,7 +30,7 @@ def linear(c: Lowering, op: Op) -> list[Launch]:
 
 def linear_group(c: Lowering, op: Op) -> list[Launch]:
     x, *names = op.inputs
-    matrices = [_matrix(c.weights[name]) for name in names[: len(op.outputs)]]
+    matrices = [c.matrix(name) for name in names[: len(op.outputs)]]
     biases = [c.vector(name).region for name in names[len(op.outputs) :]]
     uses = [(matrix, matrix.parts[0]) for matrix in matrices]
     outputs = [c.write(name) for name in op.outputs]
@@ -40,14 +39,9 @@ def linear_group(c: Lowering, op: Op) -> list[Launch]:
 
 def gated_linear(c: Lowering, op: Op) -> list[Launch]:
     x, *names = op.inputs
-    matrices = [_matrix(c.weights[name]) for name in names]
+    matrices = [c.matrix(name) for name in names]
     uses = [(matrix, matrix.parts[0]) for matrix in matrices]
     return [_launch(c, x, uses, [c.write(op.outputs[0])], ACTIVATIONS[str(op.attribute("act"))])]
-
-
-def _matrix(weight: Weight) -> Matrix:
-    assert isinstance(weight, Matrix)
-    return weight
 
 
 def _windows(c: Lowering, x: str, use: Use, output: str, bias: Sequence[Region]) -> list[Launch]:
@@ -115,7 +109,7 @@ def _launch(
     codes, scales, floats = (Texels.FOURS, Texels.WORDS, Texels.FLOATS) if as_texels else (None, None, None)
     operands = Binding(whole, texels=codes), Binding(whole, texels=scales), Binding(given, texels=floats)
     bindings = (*operands, Binding(bias or whole), *padded, Binding(step or whole))
-    grid = (min(groups, 65535), -(-groups // 65535), _windowed(c.rows_of(x), first, count, per))
+    grid = (min(groups, 65535), -(-groups // 65535), among(c.rows_of(x), first, count, per))
     constants = (row_groups, per, packing.columns, act, bias is not None, packing.group, packing.scales, *packing.table)
     return Launch(_kernel(packing, variant, constants, "_texels" if as_texels else ""), bindings, grid, push)
 
@@ -129,10 +123,3 @@ def _kernel(packing: Packing, variant: LinearVariant, constants: tuple[int, ...]
     return Kernel(
         shader(f"linear_{packing.format}{suffix}"), (lanes * variant.splits, lanes, variant.splits, *constants)
     )
-
-
-def _windowed(rows: Extent, first: int, count: int, per: int) -> Extent:
-    """Workgroups for the true rows that are among ``count`` from ``first``."""
-    if isinstance(rows, Count):
-        return replace(rows, first=first, most=count, divisor=per)
-    return -(-min(rows - first, count) // per)

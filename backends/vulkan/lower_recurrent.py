@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.shared.weights import Matrix
 from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
 from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
 from pie_edge.backends.vulkan.memory import Region
@@ -19,8 +16,7 @@ _FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
 
 def short_conv(c: Lowering, op: Op) -> list[Launch]:
     x, weight, tail, _, _, _, *bias = op.inputs
-    matrix, columns = c.weights[weight], c.width(x)
-    assert isinstance(matrix, Matrix)
+    matrix, columns = c.matrix(weight), c.width(x)
     if matrix.packing.quantised or len(matrix.parts) > 1:
         raise Unsupported(f"{op}: the Vulkan backend takes dense convolutions that fit one binding")
     act = ACTIVATIONS.get(str(op.attribute("act")), 0)
@@ -55,19 +51,12 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
     step, fields = _step(c)
     bindings = (
         *(c.read(name) for name in (qkv, a, b)),
-        Binding(_gates(c, decay, dt_bias, bool(op.attribute("log_decay")))),
+        Binding(c.gates(decay, dt_bias, bool(op.attribute("log_decay")))),
         *(c.read(name) for name in tails),
         *(Binding(step), c.write(op.outputs[0]), Binding(c.place[op.outputs[1]], Access.BOTH)),
     )
     kernel = Kernel(shader(f"gated_delta{c.subgroups}"), constants)
     return [Launch(kernel, bindings, (-(-width // (4 * fours)), heads, Count("sequences")), fields)]
-
-
-def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
-    """Each head's rate, which is never above zero, and then what is added before it applies."""
-    rate, shift = (c.vector(name).values for name in (decay, dt_bias))
-    rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
-    return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 
 
 def _step(c: Lowering) -> tuple[Region, bytes]:

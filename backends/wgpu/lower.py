@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pie_edge.backends.shared.fuse import FUSED
 from pie_edge.backends.shared.grid import Count, Extent
-from pie_edge.backends.shared.rope import frequencies
-from pie_edge.backends.shared.weights import Matrix
+from pie_edge.backends.shared.lowering import by_kind
 from pie_edge.backends.wgpu import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
@@ -18,9 +19,8 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op
 
 
-def _embed(c: Lowering, op: Op) -> list[Launch]:
-    table, local = c.weights[op.inputs[0]], c.tuning.interleaved
-    assert isinstance(table, Matrix)
+def embed(c: Lowering, op: Op) -> list[Launch]:
+    table, local = c.matrix(op.inputs[0]), c.tuning.interleaved
     packing = table.packing
     kernel = shader("embed", LOCAL=local, **lower_linear.packed(c, packing))
     grid = (-(-packing.blocks // local), c.rows_of(op.inputs[1]), 1)
@@ -35,13 +35,13 @@ def _embed(c: Lowering, op: Op) -> list[Launch]:
     return launches
 
 
-def _rms_norm(c: Lowering, op: Op) -> list[Launch]:
+def rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight = op.inputs
     bindings = {"x": c.place[x], "weight": c.vector(weight).region, "y": c.place[op.outputs[0]]}
     return [_norm(c, op, weight, bindings, op.integer("groups"), add=False)]
 
 
-def _add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
+def add_rms_norm(c: Lowering, op: Op) -> list[Launch]:
     x, residual, weight = op.inputs
     total, y = op.outputs
     places = {"x": c.place[x], "residual": c.place[residual], "total": c.place[total], "y": c.place[y]}
@@ -54,7 +54,7 @@ def _norm(c: Lowering, op: Op, weight: str, bindings: Mapping[str, Region], grou
     return launch(kernel, bindings, (groups, c.rows_of(op.inputs[0]), 1))
 
 
-def _layer_norm(c: Lowering, op: Op) -> list[Launch]:
+def layer_norm(c: Lowering, op: Op) -> list[Launch]:
     x, weight, *bias = op.inputs
     bindings = {"x": c.place[x], "weight": c.vector(weight).region, "y": c.place[op.outputs[0]]}
     if bias:
@@ -67,25 +67,25 @@ def _reducing(c: Lowering) -> dict[str, Any]:
     return {"LOCAL": c.tuning.reduction, "SUBGROUPS": c.tuning.subgroups}
 
 
-def _rope(c: Lowering, op: Op) -> list[Launch]:
+def rope(c: Lowering, op: Op) -> list[Launch]:
     x, positions, *factors = op.inputs
     heads = op.integer("heads")
     width = c.width(x) // heads
     kernel = shader("rope", LOCAL=c.tuning.elementwise, HEADS=heads, WIDTH=width, **_turning(op))
-    bindings = {"x": c.place[x], "step": c.step, "frequencies": _frequencies(c, op, factors)}
+    bindings = {"x": c.place[x], "step": c.step, "frequencies": c.frequencies(op, factors)}
     bindings["y"] = c.place[op.outputs[0]]
     grid = c.over(heads * width // 2, c.rows_of(x))
     return [launch(kernel, bindings, grid, positions=c.words[positions])]
 
 
-def _rope_append(c: Lowering, op: Op) -> list[Launch]:
+def rope_append(c: Lowering, op: Op) -> list[Launch]:
     q, k, v, positions, slots, *factors = op.inputs
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
     width = c.width(q) // heads
     constants = {"LOCAL": c.tuning.elementwise, "HEADS": heads, "KV_HEADS": kv_heads, "WIDTH": width}
     kept = _kept(c, op, op.outputs[1], width)
     bindings = {"q": c.place[q], "k": c.place[k], "v": c.place[v], "step": c.step}
-    bindings |= {"frequencies": _frequencies(c, op, factors)} | _written(c, ("y", *_CACHE), op)
+    bindings |= {"frequencies": c.frequencies(op, factors)} | _written(c, ("y", *_CACHE), op)
     grid = c.over(heads * width // 2 + kv_heads * kept["VECTORS"], c.rows_of(q))
     told = {"positions": c.words[positions], "write_slots": c.words[slots]}
     return [launch(shader("rope_append", **constants, **kept, **_turning(op)), bindings, grid, **told)]
@@ -94,7 +94,7 @@ def _rope_append(c: Lowering, op: Op) -> list[Launch]:
 _CACHE = ("keys", "values", "key_positions")
 
 
-def _kv_append(c: Lowering, op: Op) -> list[Launch]:
+def kv_append(c: Lowering, op: Op) -> list[Launch]:
     k, v, positions, slots = op.inputs
     heads = op.integer("heads")
     width = c.width(k) // heads
@@ -127,12 +127,6 @@ def _turning(op: Op) -> dict[str, Any]:
     return {"ROTARY": op.integer("rotary"), "NEOX": neox, "MAGNITUDE": op.number("magnitude")}
 
 
-def _frequencies(c: Lowering, op: Op, factors: Sequence[str]) -> Region:
-    divisors = [float(f) for f in c.vector(factors[0]).values] if factors else None
-    table = frequencies(op.number("base"), op.number("scale"), op.integer("rotary"), divisors)
-    return c.constant(table.ljust(-(-len(table) // 16) * 16, b"\0"))
-
-
 def _elementwise(c: Lowering, op: Op) -> list[Launch]:
     x, *other = op.inputs
     width, target = c.width(x), c.place[op.outputs[0]]
@@ -157,7 +151,7 @@ _WIDE = 64
 """Columns from which on a workgroup shares a sum."""
 
 
-def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
+def adapter_linear(c: Lowering, op: Op) -> list[Launch]:
     x, matrices, adapters, *base = op.inputs
     wide, outputs = c.width(x) >= _WIDE, c.width(op.outputs[0])
     constants = {"WIDE": wide, "OUTPUTS": outputs, "COLUMNS": c.width(x), "BASE": bool(base)}
@@ -169,7 +163,7 @@ def _adapter_linear(c: Lowering, op: Op) -> list[Launch]:
     return [launch(kernel, bindings, (across, c.rows_of(x), 1), adapters=c.words[adapters])]
 
 
-def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
+def gather_rows(c: Lowering, op: Op) -> list[Launch]:
     x, rows = op.inputs
     width = c.width(x)
     kind, elements = ("vec4<u32>", width // 4) if width % 4 == 0 else ("u32", width)
@@ -178,7 +172,7 @@ def _gather_rows(c: Lowering, op: Op) -> list[Launch]:
     return [launch(kernel, bindings, c.over(elements, c.rows_of(op.outputs[0])), rows=c.words[rows])]
 
 
-def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
+def copy_pages(c: Lowering, op: Op) -> list[Launch]:
     _, sources, targets = op.inputs
     state = c.program.values[op.outputs[0]]
     page = state.nbytes // state.shape[0]
@@ -189,7 +183,7 @@ def _copy_pages(c: Lowering, op: Op) -> list[Launch]:
     return [launch(kernel, bindings, c.over(elements, copies), sources=c.words[sources], targets=c.words[targets])]
 
 
-def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
+def copy_slots(c: Lowering, op: Op) -> list[Launch]:
     """All tokens into the scratch, then out of it: as if all were read before any is written."""
     state, axis, page = c.program.values[op.outputs[0]], op.integer("axis"), op.integer("page_size")
     inner = math.prod(state.shape[axis + 1 :]) * state.dtype.nbytes
@@ -206,37 +200,12 @@ def _copy_slots(c: Lowering, op: Op) -> list[Launch]:
     ]
 
 
-LOWER: Mapping[str, Callable[[Lowering, Op], list[Launch]]] = {
-    "embed": _embed,
-    "rms_norm": _rms_norm,
-    "add_rms_norm": _add_rms_norm,
-    "layer_norm": _layer_norm,
+clamped_glu = glu = activation = add = mul = scale = softcap = store = _elementwise
+
+LOWER = {
+    **by_kind(sys.modules[__name__], lower_attention, lower_experts, lower_linear, lower_recurrent),
     "product": lower_linear.product,
-    "rope": _rope,
-    "rope_append": _rope_append,
-    "kv_append": _kv_append,
-    "attention": lower_attention.attention,
-    "attention_mass": lower_attention.attention_mass,
-    "adapter_linear": _adapter_linear,
-    "route": lower_experts.route,
-    "sort_by_expert": lower_experts.sort_by_expert,
-    "expert_linear": lower_experts.expert_linear,
-    "combine_experts": lower_experts.combine_experts,
-    "short_conv": lower_recurrent.short_conv,
-    "tail_append": lower_recurrent.tail_append,
-    "gated_delta": lower_recurrent.gated_delta,
-    "clamped_glu": _elementwise,
-    "glu": _elementwise,
-    "activation": _elementwise,
-    "add": _elementwise,
-    "mul": _elementwise,
-    "scale": _elementwise,
-    "softcap": _elementwise,
-    "gather_rows": _gather_rows,
-    "copy_pages": _copy_pages,
-    "copy_slots": _copy_slots,
-    "store": _elementwise,
 }
 
-KINDS = frozenset(LOWER) - {"product", "rope_append"} | {"linear"}
+KINDS = frozenset(LOWER) - FUSED - {"product"} | {"linear"}
 """Kinds of the op table that have a kernel."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.experts import places, row_groups, together
 from pie_edge.backends.shared.weights import Matrix, Part
 from pie_edge.backends.wgpu.lower_linear import packed
 from pie_edge.backends.wgpu.lowering import Lowering
@@ -29,7 +28,7 @@ def sort_by_expert(c: Lowering, op: Op) -> list[Launch]:
     (experts,) = op.inputs
     count, counter = op.integer("experts"), c.counter_word(experts)
     inner = all(c.program.values[name].role is Role.TEMP for name in op.outputs)
-    if inner and _together(c, experts, count) == 1:
+    if inner and together(c, experts, count) == 1:
         return []  # nobody asks for it
     constants: dict[str, Any] = {"LOCAL": c.tuning.reduction, "EXPERTS": count, "CHOSEN": c.width(experts)}
     constants |= {"COUNTED": counter is not None, "COUNTER": counter or 0}
@@ -41,8 +40,7 @@ def sort_by_expert(c: Lowering, op: Op) -> list[Launch]:
 
 
 def expert_linear(c: Lowering, op: Op) -> list[Launch]:
-    matrix = c.weights[op.inputs[4]]
-    assert isinstance(matrix, Matrix)
+    matrix = c.matrix(op.inputs[4])
     if matrix.packing.columns % 4:
         raise Unsupported(f"experts of {matrix.packing.columns} columns: whole fours are wanted on wgpu")
     return [_product(c, op, matrix, part) for part in matrix.parts]
@@ -57,29 +55,22 @@ def combine_experts(c: Lowering, op: Op) -> list[Launch]:
     return [launch(shader("combine_experts", **constants), bindings, c.over(elements, c.rows_of(weights)))]
 
 
-def _together(c: Lowering, experts: str, count: int) -> int:
-    """Rows of an expert that a workgroup takes: as many as one has on average, where all that there is room for come."""
-    average = -(-c.program.values[experts].size // count)
-    sizes = [tokens for tokens, _ in c.tuning.linear]
-    return next((tokens for tokens in sizes if tokens >= average), sizes[-1])
-
-
 def _product(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     x, experts, order, starts, _, *bias = op.inputs
     packing, chosen, count = matrix.packing, c.width(experts), c.capacity(starts) - 1
-    outputs, together = matrix.shape[0] // count, _together(c, experts, count)
-    variant = c.tuning.linear_variant(together)
+    outputs, at_once = matrix.shape[0] // count, together(c, experts, count)
+    variant = c.tuning.linear_variant(at_once)
     # Each expert of a row may have its own x, or all the row's.
     sharing = 1 if c.width(x) > packing.columns else chosen
     constants: dict[str, Any] = {
         **packed(c, packing),
         "KS": variant.splits,
         "NR": variant.groups,
-        "M": together,
+        "M": at_once,
         "SIDES": 1,
         "NORM": False,
         "FRACTIONS": max(32 // packing.group, 1),
-        "SUMS": variant.groups * together,
+        "SUMS": variant.groups * at_once,
         "BIAS": bool(bias),
         "ROWS": outputs,
         "EXPERTS": count,
@@ -92,22 +83,8 @@ def _product(c: Lowering, op: Op, matrix: Matrix, part: Part) -> Launch:
     if bias:
         vector = c.vector(bias[0])
         bindings["bias"] = vector.region
-    if together > 1:
+    if at_once > 1:
         bindings |= {"order": c.place[order], "starts": c.place[starts]}
-    # An expert whose rows aren't whole row groups may reach into one more.
-    lanes = packing.interleaved
-    groups = min(-(-outputs // lanes) + (outputs % lanes != 0), -(-part.rows // lanes))
-    grid = (-(-groups // variant.groups), *_places(c, experts, count, together))
+    grid = (-(-row_groups(packing, part, outputs) // variant.groups), *places(c, experts, count, at_once))
     told = {"scales_from": part.scales // 4, "part_first": part.first, "part_rows": part.rows, "zero": packing.zero}
     return launch(shader("expert_linear", **constants), bindings, grid, **told)
-
-
-def _places(c: Lowering, experts: str, count: int, together: int) -> tuple[Extent, Extent]:
-    """Workgroups in y and z: rows and their experts, or as many tiles as there may be."""
-    rows, chosen = c.rows_of(experts), c.width(experts)
-    if together == 1:
-        return rows, chosen
-    if isinstance(rows, Count):
-        # Each expert may have a tile that isn't full.
-        return replace(rows, divisor=together, times=chosen, more=count), 1
-    return -(-rows // together) * chosen + count, 1

@@ -4,13 +4,12 @@ a binding."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
-from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.grid import among
 from pie_edge.backends.shared.region import Region as AnyRegion
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.shared.weights import HALF_SCALES, Matrix, Packing, Part, Weight
+from pie_edge.backends.shared.weights import HALF_SCALES, Matrix, Packing, Part
 from pie_edge.backends.wgpu.absorb import Product
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.memory import Region
@@ -28,7 +27,7 @@ Use = tuple[Matrix, Part]
 
 def product(c: Lowering, op: Op) -> list[Launch]:
     given = Product.of(op)
-    matrices = [_matrix(c.weights[name]) for name in given.weights]
+    matrices = [c.matrix(name) for name in given.weights]
     if len(matrices) == 1:
         return [one for part in matrices[0].parts for one in _launches(c, given, [(matrices[0], part)])]
     return _launches(c, given, [(matrix, matrix.parts[0]) for matrix in matrices])
@@ -55,11 +54,6 @@ def packed(c: Lowering, packing: Packing) -> dict[str, Any]:
         "SCALE_WORDS": packing.scale_words,
         "ROW_WORDS": packing.row_words,
     }
-
-
-def _matrix(weight: Weight) -> Matrix:
-    assert isinstance(weight, Matrix)
-    return weight
 
 
 def _launches(c: Lowering, given: Product, uses: Sequence[Use]) -> list[Launch]:
@@ -136,7 +130,7 @@ def _launch(c: Lowering, given: Product, uses: Sequence[Use], tokens: tuple[int,
     matrices, groups = _told(c, given, uses, packing.interleaved * row_groups)
     width = uses[0][0].shape[0] if len(uses) == 1 else 0
     told = {"width": width, "place": uses[0][1].first, "first": first, "room": count}
-    grid = (min(groups, MOST_GROUPS), -(-groups // MOST_GROUPS), _windowed(c.rows_of(given.x), first, count, per))
+    grid = (min(groups, MOST_GROUPS), -(-groups // MOST_GROUPS), among(c.rows_of(given.x), first, count, per))
     return launch(shader("linear", **constants), bindings, grid, **matrices, **told)
 
 
@@ -187,10 +181,3 @@ def _told(c: Lowering, given: Product, uses: Sequence[Use], rows: int) -> tuple[
         names = (f"{name}{n}" for name in ("codes", "scales", "rows", "end", "zero", "bias"))
         found |= dict(zip(names, values, strict=True))
     return found, groups
-
-
-def _windowed(rows: Extent, first: int, count: int, per: int) -> Extent:
-    """Workgroups for the true rows that are among ``count`` from ``first``."""
-    if isinstance(rows, Count):
-        return replace(rows, first=first, most=count, divisor=per)
-    return -(-min(rows - first, count) // per)

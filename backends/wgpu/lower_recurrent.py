@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from pie_edge.backends.shared.grid import Count
-from pie_edge.backends.shared.weights import Matrix
 from pie_edge.backends.wgpu.lower_linear import packed
 from pie_edge.backends.wgpu.lowering import Lowering
-from pie_edge.backends.wgpu.memory import Region
 from pie_edge.backends.wgpu.plan import Launch, launch
 from pie_edge.backends.wgpu.shader import shader
 from pie_edge.errors import Unsupported
@@ -21,8 +17,7 @@ _FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
 
 def short_conv(c: Lowering, op: Op) -> list[Launch]:
     x, weight, tail, _, _, _, *bias = op.inputs
-    matrix, columns = c.weights[weight], c.width(x)
-    assert isinstance(matrix, Matrix)
+    matrix, columns = c.matrix(weight), c.width(x)
     if matrix.packing.quantised or len(matrix.parts) > 1:
         raise Unsupported(f"{op}: the wgpu backend takes dense convolutions that fit one binding")
     act = str(op.attribute("act"))
@@ -70,7 +65,7 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
     assert c.scratch is not None
     shape = {"HEADS": heads, "LENGTH": length, "ROOM": room}
     found = c.scratch.part(0, 8 * _tokens(c.program, op) * heads)
-    gates = _gates(c, decay, dt_bias, bool(op.attribute("log_decay")))
+    gates = c.gates(decay, dt_bias, bool(op.attribute("log_decay")))
     bindings = {"a": c.place[a], "b": c.place[b], "a_tail": c.place[a_tail], "b_tail": c.place[b_tail]}
     first = launch(
         shader("delta_gates", LOCAL=c.tuning.reduction, **shape),
@@ -85,13 +80,6 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
     bindings |= {"y": c.place[op.outputs[0]], "state": c.place[op.outputs[1]]}
     grid = (-(-width // local), heads, Count("sequences"))
     return [first, launch(shader("gated_delta", **constants, **shape), bindings, grid, **_step(c))]
-
-
-def _gates(c: Lowering, decay: str, dt_bias: str, log_decay: bool) -> Region:
-    """Each head's rate, which is never above zero, and then what is added before it applies."""
-    rate, shift = (c.vector(name).values for name in (decay, dt_bias))
-    rate = -np.exp(rate, dtype=np.float32) if log_decay else rate
-    return c.constant(np.concatenate([rate, shift]).astype(np.float32).tobytes())
 
 
 def _step(c: Lowering) -> dict[str, int]:

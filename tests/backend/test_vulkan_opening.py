@@ -18,7 +18,7 @@ pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backend_choice import Choice, open_backend
 from pie_edge.backends.shared import examination
-from pie_edge.backends.shared.fuse import fuse
+from pie_edge.backends.shared.fuse import FUSED, fuse
 from pie_edge.backends.shared.open_device import Options
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.backends.shared.trial import Bench
@@ -38,7 +38,6 @@ from tests.backend.opening_on_device import *  # noqa: F403
 from tests.backend.opening_on_device import Api, close
 
 ROOT = Path(__file__).resolve().parents[2]
-FUSED = {"linear_group", "gated_linear", "rope_append"}
 
 
 @contextmanager
