@@ -41,23 +41,14 @@ class Card:
 
 @dataclass(frozen=True)
 class CudaSite(PlacedSite[Buffer, Launch]):
-    def launch(
-        self,
-        name: str,
-        operands: tuple[plans.Place, ...],
-        results: tuple[plans.Place, ...],
-        rows: int,
-        constants: tuple[int | bool, ...],
-        push: tuple[int | float, ...],
-        columns: int = 1,
-    ) -> Launch:
-        macros = tuple(f"{macro}={int(value)}" for macro, value in zip(_MACROS[name], constants, strict=True))
-        site = packed(self.places.regions["counts"], self.first, self.slots, rows)
-        given = [self.memories[place.memory] for place in (*operands, *results)]
-        more = (self.starts["list"], self.starts["out0"]) if name == "sample" else ()
-        told = arguments(site, packed(*push, *more), *given)
-        grid = algorithms.grid_of(self.slots * rows, columns)
-        return Launch(Kernel(f"nodes_{name}.cu", name, macros), told, grid, int(constants[0]))
+    def launch(self, run: algorithms.Run) -> Launch:
+        macros = tuple(f"{macro}={int(value)}" for macro, value in zip(_MACROS[run.name], run.constants, strict=True))
+        site = packed(self.places.regions["counts"], self.first, self.slots, run.rows)
+        given = [self.memories[place.memory] for place in (*run.operands, *run.results)]
+        more = (self.starts["list"], self.starts["out0"]) if run.name == "sample" else ()
+        told = arguments(site, packed(*run.push, *more), *given)
+        grid = self.grid(run)
+        return Launch(Kernel(f"nodes_{run.name}.cu", run.name, macros), told, grid, int(run.constants[0]))
 
 
 class Epilogue(BaseEpilogue[Buffer, Kernel, Launch]):

@@ -56,6 +56,9 @@ class PlacedSite(algorithms.Site[L], Generic[B, L]):
     memories: Mapping[Memory, Region[B]]
     places: Places[B]
 
+    def grid(self, run: algorithms.Run) -> tuple[int, int, int]:
+        return algorithms.grid_of(self.slots * run.rows, run.columns)
+
 
 class BaseEpilogue(ABC, Generic[B, MadeT, L]):
     """An epilogue's Program made ready for a device.

@@ -45,6 +45,20 @@ L = TypeVar("L")
 """A launch, as the backend has them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A kernel by hand, as a round runs it. ``rows`` are those of a pass, and ``push`` comes after the words that every kernel
+    has: the round's first pass, its slots, and the rows."""
+
+    name: str
+    operands: tuple[Place, ...]
+    results: tuple[Place, ...]
+    rows: int
+    constants: tuple[int | bool, ...]
+    push: tuple[int | float, ...]
+    columns: int = 1
+
+
 @dataclass(frozen=True)
 class Site(ABC, Generic[L]):
     """Where a round's launches read and write, and on what device."""
@@ -60,18 +74,7 @@ class Site(ABC, Generic[L]):
         return self.starts[place.name] + (self.first * place.size if place.whole else 0)
 
     @abstractmethod
-    def launch(
-        self,
-        name: str,
-        operands: tuple[Place, ...],
-        results: tuple[Place, ...],
-        rows: int,
-        constants: tuple[int | bool, ...],
-        push: tuple[int | float, ...],
-        columns: int = 1,
-    ) -> L:
-        """``rows`` are those of a pass, and ``push`` comes after the words that every kernel has: the round's first pass, its
-        slots, and the rows."""
+    def launch(self, run: Run) -> L: ...
 
 
 def grid_of(rows: int, columns: int = 1) -> tuple[int, int, int]:
@@ -115,7 +118,7 @@ def _threshold(site: Site[L], call: Call, name: str, *push: int | float) -> tupl
     shared = rows // max(argument.size, 1)
     starts = site.start(x), site.start(argument), shared, site.start(result)
     constants = lanes(site.facts, extent, 5 * extent), copies(site.facts)
-    return (site.launch(name, call.operands, call.results, rows, constants, (extent, *starts, *push)),)
+    return (site.launch(Run(name, call.operands, call.results, rows, constants, (extent, *starts, *push))),)
 
 
 def _kth_largest(site: Site[L], call: Call) -> tuple[L, ...]:
@@ -136,7 +139,7 @@ def _top_k(site: Site[L], call: Call) -> tuple[L, ...]:
     local = lanes(site.facts, extent, 9 * extent + count * count)
     constants = local, copies(site.facts), _TYPES[call.elements[0]], count
     push = extent, site.start(x), site.start(values), site.start(places)
-    return (site.launch("top_k", call.operands, call.results, rows, constants, push),)
+    return (site.launch(Run("top_k", call.operands, call.results, rows, constants, push)),)
 
 
 def _sort(site: Site[L], call: Call) -> tuple[L, ...]:
@@ -160,7 +163,7 @@ def _sorted(site: Site[L], call: Call, falling: bool, kept: int) -> tuple[L, ...
         constants = (local, _TYPES[call.elements[0]], bits, falling, number == 0, last)
         push = (extent, site.start(x), source, target, site.start(values), kept, number * bits)
         results = (places if last else call.scratch, values)
-        launches.append(site.launch("sort", (x, call.scratch), results, rows, constants, push))
+        launches.append(site.launch(Run("sort", (x, call.scratch), results, rows, constants, push)))
     return tuple(launches)
 
 
@@ -179,7 +182,7 @@ def _cumsum(site: Site[L], call: Call) -> tuple[L, ...]:
     extent, stride = shape[axis], prod(shape[len(shape) + axis + 1 :])
     constants = lanes(site.facts, extent, 2 * extent), call.elements[0] is Element.F32
     push = extent, site.start(x), site.start(result), stride
-    return (site.launch("cumsum", call.operands, call.results, prod(shape) // extent, constants, push),)
+    return (site.launch(Run("cumsum", call.operands, call.results, prod(shape) // extent, constants, push)),)
 
 
 def _scatter(site: Site[L], call: Call) -> tuple[L, ...]:
@@ -193,7 +196,7 @@ def _scatter(site: Site[L], call: Call) -> tuple[L, ...]:
     for begin in range(0, count, _INDICES_A_LAUNCH):
         constants = local, _TYPES[call.elements[0]], _MODES[str(call.op.attribute("mode"))], begin == 0
         push = extent, *starts, count, begin, min(begin + _INDICES_A_LAUNCH, count), share
-        launches.append(site.launch("scatter", call.operands, call.results, rows, constants, push))
+        launches.append(site.launch(Run("scatter", call.operands, call.results, rows, constants, push)))
     return tuple(launches)
 
 
@@ -202,7 +205,7 @@ def _pack_bits(site: Site[L], call: Call) -> tuple[L, ...]:
     rows, extent = prod(call.shapes[0][:-1]), call.shapes[0][-1]
     push = extent, site.start(x), site.start(result)
     columns = min(-(-extent // 2048), 1024)
-    return (site.launch("pack_bits", call.operands, call.results, rows, (64,), push, columns),)
+    return (site.launch(Run("pack_bits", call.operands, call.results, rows, (64,), push, columns)),)
 
 
 ALGORITHMS: Mapping[str, Callable[[Site[Any], Call], tuple[Any, ...]]] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import inf
 
-from pie_edge.backends.shared.epilogue_algorithms import L, Site, copies, lanes, mass_unit
+from pie_edge.backends.shared.epilogue_algorithms import L, Run, Site, copies, lanes, mass_unit
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Program
 from pie_edge.sampling.dialects.kernel import Place
@@ -58,7 +58,7 @@ class Sampler:
         )
         arguments = [*self._narrowing, *[None] * _MOST_STAGES][:_MOST_STAGES]
         push = (*push, *(word for stage in arguments for word in _argument(stage, site)))
-        return (site.launch("sample", _OPERANDS, _RESULTS, 1, constants, push),)
+        return (site.launch(Run("sample", _OPERANDS, _RESULTS, 1, constants, push)),)
 
 
 def _argument(stage: Stage | None, site: Site[L]) -> tuple[int, int | float]:

@@ -24,24 +24,15 @@ from pie_edge.sampling.dialects.scalar import Memory
 
 @dataclass(frozen=True)
 class VulkanSite(PlacedSite[Buffer, Launch]):
-    def launch(
-        self,
-        name: str,
-        operands: tuple[plans.Place, ...],
-        results: tuple[plans.Place, ...],
-        rows: int,
-        constants: tuple[int | bool, ...],
-        push: tuple[int | float, ...],
-        columns: int = 1,
-    ) -> Launch:
+    def launch(self, run: algorithms.Run) -> Launch:
         bindings = (
             Binding(self.places.regions["counts"]),
-            *(Binding(self.memories[place.memory]) for place in operands),
-            *(Binding(self.memories[place.memory], Access.BOTH) for place in results),
+            *(Binding(self.memories[place.memory]) for place in run.operands),
+            *(Binding(self.memories[place.memory], Access.BOTH) for place in run.results),
         )
-        prefix = self.first, self.slots, rows
-        grid = algorithms.grid_of(self.slots * rows, columns)
-        return Launch(Kernel(shader(f"nodes_{name}"), constants), bindings, grid, words(*prefix, *push))
+        prefix = self.first, self.slots, run.rows
+        grid = self.grid(run)
+        return Launch(Kernel(shader(f"nodes_{run.name}"), run.constants), bindings, grid, words(*prefix, *run.push))
 
 
 class Epilogue(BaseEpilogue[Buffer, Kernel, Launch]):

@@ -21,26 +21,17 @@ from pie_edge.sampling.dialects.scalar import Memory
 
 @dataclass(frozen=True)
 class WgpuSite(PlacedSite[Buffer, Launch]):
-    def launch(
-        self,
-        name: str,
-        operands: tuple[plans.Place, ...],
-        results: tuple[plans.Place, ...],
-        rows: int,
-        constants: tuple[int | bool, ...],
-        push: tuple[int | float, ...],
-        columns: int = 1,
-    ) -> Launch:
-        read = tuple(place.memory.value for place in operands)
-        written = tuple(place.memory.value for place in results)
+    def launch(self, run: algorithms.Run) -> Launch:
+        read = tuple(place.memory.value for place in run.operands)
+        written = tuple(place.memory.value for place in run.results)
         more: dict[str, Any] = {"IN": read, "OUT": written, "COUNTS": self.places.word("counts"), "LOGITS": "u32"}
-        if name == "sample":
-            aligned = bool(constants[-1])
+        if run.name == "sample":
+            aligned = bool(run.constants[-1])
             more |= {"LOGITS": "vec4<f32>" if aligned else "f32"}
             more |= {"LIST": self.starts["list"], "TOKENS": self.starts["out0"]}
-        kernel = node_shader(name, constants, more)
-        params = words(self.first, self.slots, rows, *push, 0)
-        return Launch(kernel, bindings(self.memories), algorithms.grid_of(self.slots * rows, columns), params)
+        kernel = node_shader(run.name, run.constants, more)
+        params = words(self.first, self.slots, run.rows, *run.push, 0)
+        return Launch(kernel, bindings(self.memories), self.grid(run), params)
 
 
 def bindings(memories: Mapping[Memory, Region]) -> dict[str, Region]:

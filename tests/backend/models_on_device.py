@@ -7,9 +7,10 @@ SmolLM2's oracle engine held its weights in bfloat16, so it is judged with weigh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,21 +111,21 @@ def short(name: str) -> list[dict[str, Any]]:
     return [case for case in oracle(name) if len(case["prompt_ids"]) < 50]
 
 
-def _label(case: dict[str, Any]) -> str:
+def label(case: dict[str, Any]) -> str:
     return f"{len(case['prompt_ids'])} tokens"
 
 
-@pytest.mark.parametrize("case", short("smollm2-greedy"), ids=_label)
+@pytest.mark.parametrize("case", short("smollm2-greedy"), ids=label)
 def test_smollm2_in_exact_mode_reproduces_the_oracle(exact_smollm2: LoadedModel, case: dict[str, Any]) -> None:
     judge(exact_smollm2, case, EXACT_TOLERANCE)
 
 
-@pytest.mark.parametrize("case", short("smollm2-greedy")[:4], ids=_label)
+@pytest.mark.parametrize("case", short("smollm2-greedy")[:4], ids=label)
 def test_smollm2_reproduces_the_oracle(smollm2: LoadedModel, case: dict[str, Any]) -> None:
     judge(smollm2, case, HALVES_TOLERANCE)
 
 
-@pytest.mark.parametrize("case", short("gemma3-greedy")[:4], ids=_label)
+@pytest.mark.parametrize("case", short("gemma3-greedy")[:4], ids=label)
 def test_gemma3_reproduces_the_oracle(gemma3: LoadedModel, case: dict[str, Any]) -> None:
     judge(gemma3, case, HALVES_TOLERANCE)
 
@@ -143,18 +144,13 @@ async def greedy(engine: Engine, prompt: list[int], count: int) -> list[int]:
     return answer
 
 
-@pytest.mark.parametrize(("model", "max_binding"), [("smollm2", 0), ("smollm2", 16 << 20), ("gemma3", 16 << 20)])
-def test_the_engine_decodes_the_oracles_tokens(
-    request: pytest.FixtureRequest, open_backend: Opening, model: str, max_binding: int
-) -> None:
-    """Prefill and decode through buckets, pages and epilogues; also where nothing larger than 16 MiB may be bound."""
-    path = request.getfixturevalue(f"{model}_path")
-    cases = short(f"{model}-greedy")[:3]
+def decode(open_backend: Opening, path: Path, cases: Sequence[dict[str, Any]]) -> None:
+    """Of several prompts at once, through buckets, pages and epilogues: the oracle's first 16 tokens."""
 
     async def test() -> None:
-        backend = await asyncio.to_thread(open_backend, max_binding=max_binding)
+        backend = await asyncio.to_thread(open_backend)
         spec, family, weights = sources(path, backend)
-        facts = ModelFacts(model, spec.architecture, spec.vocabulary, spec.context, 16)
+        facts = ModelFacts(path.stem, spec.architecture, spec.vocabulary, spec.context, 16)
         engine = await Engine.open(facts, spec, family, weights, backend, DeviceSettings(kv_memory=64 << 20))
         try:
             answers = await asyncio.gather(*(greedy(engine, case["prompt_ids"], 16) for case in cases))
@@ -163,3 +159,12 @@ def test_the_engine_decodes_the_oracles_tokens(
         assert answers == [case["greedy_ids"][:16] for case in cases]
 
     asyncio.run(asyncio.wait_for(test(), 280))
+
+
+@pytest.mark.parametrize(("model", "max_binding"), [("smollm2", 0), ("smollm2", 16 << 20), ("gemma3", 16 << 20)])
+def test_the_engine_decodes_the_oracles_tokens(
+    request: pytest.FixtureRequest, open_backend: Opening, model: str, max_binding: int
+) -> None:
+    """Also where nothing larger than 16 MiB may be bound."""
+    path, cases = request.getfixturevalue(f"{model}_path"), short(f"{model}-greedy")[:3]
+    decode(partial(open_backend, max_binding=max_binding), path, cases)

@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from pie_edge.backends.cpu.backend import open_cpu
-from pie_edge.program.encodings import Dense, DType
-from tests.backend.cases import ArraySource
 from tests.backend.device import LoadedModel
+from tests.backend.models_on_device import label, log_probabilities, rounded
 from tests.conftest import oracle
-from tests.support.oracle_run import PAGE, Floats, largest_error, load, log_softmax, round_bf16, whole_pass
+from tests.support.oracle_run import PAGE, largest_error, load, whole_pass
 
 EXACT_TOLERANCE = 2e-4
 DEFAULT_TOLERANCE = 0.02
@@ -56,13 +54,6 @@ def gemma3(gemma3_path: Path) -> Iterator[LoadedModel]:
         yield model
 
 
-def rounded(values: Floats) -> ArraySource:
-    if values.ndim == 1:
-        return ArraySource(values.shape, Dense(DType.F32), {"values": round_bf16(values)[None]})
-    bits = (round_bf16(values).view(np.uint32) >> 16).astype(np.uint16)
-    return ArraySource(values.shape, Dense(DType.BF16), {"values": bits})
-
-
 @pytest.fixture(scope="module")
 def rounded_smollm2(smollm2_path: Path) -> Iterator[LoadedModel]:
     async def opened() -> LoadedModel:
@@ -76,19 +67,7 @@ def rounded_smollm2(smollm2_path: Path) -> Iterator[LoadedModel]:
     asyncio.run(model.backend.close())
 
 
-def log_probabilities(model: LoadedModel, case: dict[str, Any]) -> NDArray[np.float64]:
-    """Of the rows that predict each greedy token, led along the oracle's tokens."""
-    prompt, greedy = case["prompt_ids"], case["greedy_ids"]
-    sampled = list(range(len(prompt) - 1, len(prompt) + len(greedy) - 1))
-    inputs = replace(whole_pass(prompt + greedy[:-1]), sample_rows=sampled, draw_keys=[0] * (2 * len(sampled)))
-    return log_softmax(asyncio.run(model.logits(inputs)))
-
-
-def _label(case: dict[str, Any]) -> str:
-    return f"{len(case['prompt_ids'])} tokens"
-
-
-@pytest.mark.parametrize("case", oracle("smollm2-greedy"), ids=_label)
+@pytest.mark.parametrize("case", oracle("smollm2-greedy"), ids=label)
 def test_smollm2_in_exact_mode_reproduces_the_oracle(rounded_smollm2: LoadedModel, case: dict[str, Any]) -> None:
     found = log_probabilities(rounded_smollm2, case)
     assert found.argmax(axis=-1).tolist() == case["greedy_ids"]
@@ -98,7 +77,7 @@ def test_smollm2_in_exact_mode_reproduces_the_oracle(rounded_smollm2: LoadedMode
 SHORT = [case for case in oracle("smollm2-greedy") if len(case["prompt_ids"]) < 100]
 
 
-@pytest.mark.parametrize("case", SHORT, ids=_label)
+@pytest.mark.parametrize("case", SHORT, ids=label)
 def test_smollm2_by_default_is_as_close_to_exact_mode_as_promised(
     smollm2: LoadedModel, exact_smollm2: LoadedModel, case: dict[str, Any]
 ) -> None:
@@ -109,7 +88,7 @@ def test_smollm2_by_default_is_as_close_to_exact_mode_as_promised(
     assert (exact.max(axis=-1) - chosen).max() < DEFAULT_TOLERANCE
 
 
-@pytest.mark.parametrize("case", oracle("gemma3-greedy"), ids=_label)
+@pytest.mark.parametrize("case", oracle("gemma3-greedy"), ids=label)
 def test_gemma3_by_default_reproduces_the_oracle(gemma3: LoadedModel, case: dict[str, Any]) -> None:
     found = log_probabilities(gemma3, case)
     assert found.argmax(axis=-1).tolist() == case["greedy_ids"]

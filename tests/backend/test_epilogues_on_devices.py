@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 
 from pie_edge.backend import Backend
 from pie_edge.program.node_reference import run_nodes
-from pie_edge.program.nodes import NODES
 from pie_edge.program.ops import Program, Role
 from pie_edge.sampling import Pool, parse
 from tests.backend import openers
 from tests.backend.device import put
-from tests.pure.test_sampling_nodes import RUNS, VOCABULARY, a_pass
+from tests.pure.test_sampling_nodes import RUNS, of_one_node
 from tests.support.epilogue_device import Session
 from tests.support.epilogue_graphs import Case, cases
 from tests.support.epilogues import Wire, arrays_of, random_arrays
-from tests.support.node_oracle import Plain
 
 PAST = 4_000_000_000
 """No slot of the engine's tokens."""
@@ -73,24 +71,12 @@ def check(session: Session, program: Program, arrays: dict[str, Any]) -> None:
 def node_runs() -> Iterator[Any]:
     for name, device in DEVICES.items():
         for number, run in enumerate(RUNS[:: device.every]):
-            yield pytest.param(name, *run, id=f"{name}-{number}-{run[0]}")
+            yield pytest.param(name, run, id=f"{name}-{number}-{run[0]}")
 
 
-@pytest.mark.parametrize(("device", "name", "operands", "attributes", "rows"), node_runs(), indirect=["device"])
-def test_a_node_means_what_the_reference_says(
-    session: Session, name: str, operands: Any, attributes: Any, rows: int
-) -> None:
-    wire = Wire()
-    inputs = [wire.parameter(dtype, shape) for dtype, shape, _ in operands]
-    node = wire.add(name, *inputs, **attributes)
-    results = len(NODES[name].results)
-    epilogue = parse(wire.text(*([node, result] for result in range(results))), vocabulary=VOCABULARY, rows=rows)
-    forward = [Plain(shape, list(values)) for _, shape, values in operands]
-    backward = [Plain(shape, list(values)[::-1]) for _, shape, values in operands]
-    if name == "param":
-        forward, backward = [Plain((2,), [1, -2])], [Plain((2,), [3, 4])]
-    passes = [a_pass(given, rows, salt) for salt, given in enumerate((forward, backward, forward), 1)]
-    check(session, *arrays_of(epilogue, passes, spare=2))
+@pytest.mark.parametrize(("device", "node"), node_runs(), indirect=["device"])
+def test_a_node_means_what_the_reference_says(session: Session, node: Any) -> None:
+    check(session, *arrays_of(*of_one_node(node), spare=2))
 
 
 ODD = np.float32([0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e30, -1e30, 0.5, -0.5])

@@ -10,16 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pie_edge.program.node_reference import run_nodes
-from pie_edge.program.nodes import NODES
 from pie_edge.program.ops import Program
 from pie_edge.sampling import parse
 from pie_edge.sampling.dialects.kernel import Call, Kernel
 from pie_edge.sampling.dialects.planner import plan
 from pie_edge.sampling.dialects.scalar import Scalar
-from tests.pure.test_sampling_nodes import RUNS, VOCABULARY, a_pass
+from tests.pure.test_sampling_nodes import RUNS, of_one_node
 from tests.support.epilogue_graphs import Case, cases
 from tests.support.epilogues import Wire, arrays_of, random_arrays
-from tests.support.node_oracle import Plain
 from tests.support.plan_interpreter import run_plan
 
 
@@ -36,20 +34,9 @@ def check(program: Program, arrays: dict[str, Any], round_bytes: int = 1 << 26) 
             np.testing.assert_array_equal(got, want, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("name", "operands", "attributes", "rows"), RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)]
-)
-def test_a_node_means_what_the_reference_says(name: str, operands: Any, attributes: Any, rows: int) -> None:
-    wire = Wire()
-    inputs = [wire.parameter(dtype, shape) for dtype, shape, _ in operands]
-    node = wire.add(name, *inputs, **attributes)
-    results = len(NODES[name].results)
-    epilogue = parse(wire.text(*([node, result] for result in range(results))), vocabulary=VOCABULARY, rows=rows)
-    forward = [Plain(shape, list(values)) for _, shape, values in operands]
-    backward = [Plain(shape, list(values)[::-1]) for _, shape, values in operands]
-    if name == "param":
-        forward, backward = [Plain((2,), [1, -2])], [Plain((2,), [3, 4])]
-    passes = [a_pass(given, rows, salt) for salt, given in enumerate((forward, backward, forward), 1)]
+@pytest.mark.parametrize("node", RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)])
+def test_a_node_means_what_the_reference_says(node: Any) -> None:
+    epilogue, passes = of_one_node(node)
     check(*arrays_of(epilogue, passes, spare=2))
     check(*arrays_of(epilogue, passes, spare=2), round_bytes=1)
 

@@ -11,7 +11,7 @@ import pytest
 
 from pie_edge.program.node_reference import MEANINGS
 from pie_edge.program.nodes import KEEP_TOKEN, NODES, TAKE_KEPT
-from pie_edge.sampling import parse
+from pie_edge.sampling import Epilogue, parse
 from tests.support import node_oracle
 from tests.support.epilogues import Wire, node_table, run
 from tests.support.node_oracle import Pass, Plain, evaluate
@@ -172,10 +172,9 @@ def close(found: Plain, expected: Plain, tolerance: float = 2e-6) -> bool:
 RUNS = [(*case, rows) for case in CASES for rows in (1, 3) if rows >= (case[2].get("rows") or 1)]
 
 
-@pytest.mark.parametrize(
-    ("name", "operands", "attributes", "rows"), RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)]
-)
-def test_a_node_agrees_with_plain_python(name: str, operands: list[Any], attributes: dict[str, Any], rows: int) -> None:
+def of_one_node(tried: tuple[str, list[Any], dict[str, Any], int]) -> tuple[Epilogue, list[Pass]]:
+    """An epilogue that gives all of a node's results, and three passes of it."""
+    name, operands, attributes, rows = tried
     wire = Wire()
     inputs = [wire.parameter(dtype, shape) for dtype, shape, _ in operands]
     node = wire.add(name, *inputs, **attributes)
@@ -186,6 +185,12 @@ def test_a_node_agrees_with_plain_python(name: str, operands: list[Any], attribu
     if name == "param":
         forward, backward = [Plain((2,), [1, -2])], [Plain((2,), [3, 4])]
     passes = [a_pass(given, rows, salt) for salt, given in enumerate((forward, backward, forward), 1)]
+    return epilogue, passes
+
+
+@pytest.mark.parametrize("node", RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)])
+def test_a_node_agrees_with_plain_python(node: Any) -> None:
+    epilogue, passes = of_one_node(node)
     for given, found in zip(passes, run(epilogue, passes, spare=2), strict=True):
         expected = evaluate(epilogue.graph, given)
         for got, want in zip(found, expected, strict=True):

@@ -11,13 +11,12 @@ from pie_edge.backends.shared.weights import supports
 from pie_edge.model import registry
 from pie_edge.program.encodings import DType
 from pie_edge.program.expand import expand
-from pie_edge.program.nodes import NODES
 from pie_edge.program.ops import Program
 from pie_edge.sampling import Pool, parse, presets
 from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.source import weight_sources
 from tests.backend import copy_cases, device_cases
-from tests.pure.test_sampling_nodes import RUNS, VOCABULARY
+from tests.pure.test_sampling_nodes import RUNS, of_one_node
 from tests.support import family_oracle
 from tests.support.epilogues import Wire
 from tests.support.family_configs import CONFIGS
@@ -63,11 +62,9 @@ def models(folder: Path, kinds: frozenset[str], odd: bool) -> Iterator[Made]:
 
 def epilogues() -> Iterator[Program]:
     """Each node of the table, presets, and rows as wide as vocabularies."""
-    for name, operands, attributes, rows in RUNS:
-        wire = Wire()
-        node = wire.add(name, *(wire.parameter(dtype, shape) for dtype, shape, _ in operands), **attributes)
-        text = wire.text(*([node, result] for result in range(len(NODES[name].results))))
-        yield parse(text, vocabulary=VOCABULARY, rows=rows).program(3 * rows, 3 * rows)
+    for run in RUNS:
+        epilogue, _ = of_one_node(run)
+        yield epilogue.program(3 * epilogue.rows, 3 * epilogue.rows)
     drawing = [presets.sample(**settings).wire for settings in _SAMPLING]
     for vocabulary in (301, 49152, 262144):
         for text in (*drawing, *(TEXTS.values() if vocabulary > 301 else ())):
