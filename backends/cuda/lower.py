@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from pie_edge.backends.cuda import lower_attention, lower_experts, lower_linear, lower_recurrent
 from pie_edge.backends.cuda.launch import Field, Kernel, Launch, arguments, packed
-from pie_edge.backends.cuda.lowering import ACTIVATIONS, BLOCK, Lowering
+from pie_edge.backends.cuda.lowering import BLOCK, Lowering
 from pie_edge.backends.shared.fuse import FUSED
 from pie_edge.backends.shared.grid import Count
-from pie_edge.backends.shared.lowering import by_kind
+from pie_edge.backends.shared.lowering import ACTIVATIONS, by_kind
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
-from pie_edge.backends.cuda.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.cuda.lowering import Lowering
 from pie_edge.backends.cuda.memory import Region
 from pie_edge.backends.cuda.tuning import ROWS, TILE, WARPS
 from pie_edge.backends.shared.grid import Count, Extent
+from pie_edge.backends.shared.lowering import ACTIVATIONS
 from pie_edge.backends.shared.weights import BLOCK, Matrix, Packing, Part
 from pie_edge.program.ops import Op
 

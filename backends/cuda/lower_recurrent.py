@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
 from pie_edge.backends.cuda.lower_linear import macros, packing_fields
-from pie_edge.backends.cuda.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.cuda.lowering import Lowering
 from pie_edge.backends.shared.grid import Count
+from pie_edge.backends.shared.lowering import ACTIVATIONS
+from pie_edge.backends.shared.recurrent import FIELDS, convolution
 from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
 
-_FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
 _THREADS, _COLUMNS, _MOST_KEYS = 128, 32, 256
 """As ``kernels/recurrent.cu`` has them."""
 
 
 def short_conv(c: Lowering, op: Op) -> list[Launch]:
-    x, weight, tail, _, _, _, *bias = op.inputs
-    matrix, columns, length = c.matrix(weight), c.width(x), c.program.values[tail].shape[1]
-    if matrix.packing.quantised or len(matrix.parts) > 1:
-        raise Unsupported(f"{op}: the CUDA backend takes dense convolutions that lie together")
+    x, _, tail, _, _, _, *bias = op.inputs
+    matrix, columns, length = convolution(c, op, "CUDA"), c.width(x), c.program.values[tail].shape[1]
     extra = c.vector(bias[0]).region if bias else None
     given = arguments(
         *(packing_fields(matrix.packing), _spans(c), c.place[x], matrix.parts[0].region, c.place[tail], extra),
@@ -51,4 +50,4 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
 
 def _spans(c: Lowering) -> bytes:
     """The structure ``Spans``."""
-    return packed(*c.at(*_FIELDS))
+    return packed(*c.at(*FIELDS))

@@ -9,8 +9,6 @@ from pie_edge.backends.cuda.memory import Buffer, Region
 from pie_edge.backends.cuda.tuning import Tuning
 from pie_edge.backends.shared.lowering import BaseLowering
 
-ACTIVATIONS = {"none": 0, "silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}
-"""As ``kernels/common.cuh`` numbers them."""
 BLOCK = 256
 """Threads of a block of an elementwise kernel."""
 

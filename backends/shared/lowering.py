@@ -18,6 +18,8 @@ from pie_edge.backends.shared.shapes import HEADER, StepShape, counted_rows
 from pie_edge.backends.shared.weights import Matrix, Vector, Weight
 from pie_edge.program.ops import KINDS, Op, Program
 
+ACTIVATIONS = {"none": 0, "silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}
+"""As kernels number them that are told."""
 Lower = Callable[[Any, Op], list[Any]]
 """Of a lowering, the launches of an op."""
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from pie_edge.backends.shared import epilogue_algorithms as algorithms
 from pie_edge.backends.shared.epilogue import LOCAL, BaseEpilogue, PlacedSite, Places
+from pie_edge.backends.shared.words import words
 from pie_edge.backends.vulkan.device import Facts
 from pie_edge.backends.vulkan.epilogue_expressions import MEMORIES, WRITABLE
 from pie_edge.backends.vulkan.epilogue_kernels import assemble
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module, words
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module
 from pie_edge.backends.vulkan.memory import Buffer, Region
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.program.ops import Program

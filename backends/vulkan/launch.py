@@ -7,12 +7,12 @@ launches (``record.py``) knows nothing of ops.
 from __future__ import annotations
 
 import hashlib
-import struct
 from dataclasses import dataclass, field
 from enum import Enum, Flag, auto
 from functools import cached_property
 
 from pie_edge.backends.shared.grid import Count, Grid
+from pie_edge.backends.shared.words import words
 from pie_edge.backends.vulkan.memory import Region
 
 
@@ -45,16 +45,10 @@ class Kernel:
     @cached_property
     def data(self) -> bytes:
         """The constants as they are given to the driver, one word each."""
-        return b"".join(_word(value) for value in self.constants)
+        return words(*self.constants)
 
     def __str__(self) -> str:
         return f"{self.module.name}({', '.join(map(str, self.constants))})"
-
-
-def _word(value: int | float | bool) -> bytes:
-    if isinstance(value, float):
-        return struct.pack("<f", value)
-    return struct.pack("<i" if value < 0 else "<I", int(value))
 
 
 class Access(Flag):
@@ -97,8 +91,3 @@ class Launch:
     @property
     def indirect(self) -> bool:
         return any(isinstance(extent, Count) for extent in self.grid)
-
-
-def words(*values: int | float) -> bytes:
-    """Push constants: ints as 32-bit words, floats as float32."""
-    return b"".join(_word(value) for value in values)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 
 from pie_edge.backends.shared.fuse import FUSED
 from pie_edge.backends.shared.grid import Count, Extent
-from pie_edge.backends.shared.lowering import by_kind
+from pie_edge.backends.shared.lowering import ACTIVATIONS, by_kind
+from pie_edge.backends.shared.words import words
 from pie_edge.backends.vulkan import lower_attention, lower_experts, lower_linear, lower_recurrent
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
-from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch
+from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op

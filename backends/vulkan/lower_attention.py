@@ -18,7 +18,8 @@ from pie_edge.backends.shared.attention import (
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.region import span
 from pie_edge.backends.shared.tuning import AttentionVariant
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module, Texels, words
+from pie_edge.backends.shared.words import words
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Module, Texels
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader

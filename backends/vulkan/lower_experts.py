@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pie_edge.backends.shared.experts import places, row_groups, together
 from pie_edge.backends.shared.weights import Matrix, Part
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
+from pie_edge.backends.shared.words import words
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels
 from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.errors import Unsupported

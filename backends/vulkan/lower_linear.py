@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pie_edge.backends.shared.grid import among
+from pie_edge.backends.shared.lowering import ACTIVATIONS
 from pie_edge.backends.shared.region import span
 from pie_edge.backends.shared.tuning import LinearVariant
 from pie_edge.backends.shared.weights import Matrix, Packing, Part
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels, words
-from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.shared.words import words
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, Texels
+from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
 from pie_edge.errors import Unsupported

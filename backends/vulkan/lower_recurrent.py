@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pie_edge.backends.shared.grid import Count
+from pie_edge.backends.shared.lowering import ACTIVATIONS
+from pie_edge.backends.shared.recurrent import FIELDS, convolution
 from pie_edge.backends.shared.region import span
-from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch, words
-from pie_edge.backends.vulkan.lowering import ACTIVATIONS, Lowering
+from pie_edge.backends.shared.words import words
+from pie_edge.backends.vulkan.launch import Access, Binding, Kernel, Launch
+from pie_edge.backends.vulkan.lowering import Lowering
 from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.shaders import shader
-from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
-
-_FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
 
 
 def short_conv(c: Lowering, op: Op) -> list[Launch]:
-    x, weight, tail, _, _, _, *bias = op.inputs
-    matrix, columns = c.matrix(weight), c.width(x)
-    if matrix.packing.quantised or len(matrix.parts) > 1:
-        raise Unsupported(f"{op}: the Vulkan backend takes dense convolutions that fit one binding")
-    act = ACTIVATIONS.get(str(op.attribute("act")), 0)
+    x, _, tail, _, _, _, *bias = op.inputs
+    matrix, columns = convolution(c, op, "Vulkan"), c.width(x)
+    act = ACTIVATIONS[str(op.attribute("act"))]
     packing, length = matrix.packing, c.program.values[tail].shape[1]
     constants = (c.tuning.elementwise, columns, packing.columns, length, packing.interleaved, act, bool(bias))
     step, fields = _step(c)
@@ -61,6 +59,6 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
 
 def _step(c: Lowering) -> tuple[Region, bytes]:
     """The region that holds the fields, and the push constants that say where in it."""
-    regions = [c.place[name] for name in _FIELDS]
+    regions = [c.place[name] for name in FIELDS]
     whole = span(regions)
     return whole, words(*((region.offset - whole.offset) // 4 for region in regions))

@@ -11,9 +11,6 @@ from pie_edge.backends.vulkan.device import Facts
 from pie_edge.backends.vulkan.launch import Access, Binding
 from pie_edge.backends.vulkan.memory import Buffer, Region
 
-ACTIVATIONS = {"silu": 1, "gelu_tanh": 2, "gelu": 3, "relu": 4, "sigmoid": 5}
-"""As ``shaders/glsl/activations.glsl`` numbers them."""
-
 _NO_COUNTER = 0xFFFFFFFF
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from pie_edge.backends.shared import epilogue_algorithms as algorithms
 from pie_edge.backends.shared.epilogue import LOCAL, BaseEpilogue, PlacedSite, Places
+from pie_edge.backends.shared.words import words
 from pie_edge.backends.wgpu.epilogue_kernels import kernel_text
 from pie_edge.backends.wgpu.memory import Buffer, Region
 from pie_edge.backends.wgpu.plan import Launch, launch
-from pie_edge.backends.wgpu.shader import Shader, node_shader, shader, words
+from pie_edge.backends.wgpu.shader import Shader, node_shader, shader
 from pie_edge.sampling.dialects import kernel as plans
 from pie_edge.sampling.dialects.scalar import Memory
 

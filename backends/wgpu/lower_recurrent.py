@@ -5,21 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from pie_edge.backends.shared.grid import Count
+from pie_edge.backends.shared.recurrent import FIELDS, convolution
 from pie_edge.backends.wgpu.lower_linear import packed
 from pie_edge.backends.wgpu.lowering import Lowering
 from pie_edge.backends.wgpu.plan import Launch, launch
 from pie_edge.backends.wgpu.shader import shader
-from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op, Program
-
-_FIELDS = ("counts", "query_starts", "state_slots", "state_spans")
 
 
 def short_conv(c: Lowering, op: Op) -> list[Launch]:
-    x, weight, tail, _, _, _, *bias = op.inputs
-    matrix, columns = c.matrix(weight), c.width(x)
-    if matrix.packing.quantised or len(matrix.parts) > 1:
-        raise Unsupported(f"{op}: the wgpu backend takes dense convolutions that fit one binding")
+    x, _, tail, _, _, _, *bias = op.inputs
+    matrix, columns = convolution(c, op, "wgpu"), c.width(x)
     act = str(op.attribute("act"))
     constants: dict[str, Any] = {"LOCAL": c.tuning.elementwise, "WIDTH": columns, **packed(c, matrix.packing)}
     constants |= {"LENGTH": c.program.values[tail].shape[1], "BIAS": bool(bias), "T": "f32"}
@@ -83,4 +79,4 @@ def gated_delta(c: Lowering, op: Op) -> list[Launch]:
 
 
 def _step(c: Lowering) -> dict[str, int]:
-    return {name: c.words[name] for name in _FIELDS} | {"zero": 0}
+    return {name: c.words[name] for name in FIELDS} | {"zero": 0}

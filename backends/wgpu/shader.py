@@ -81,8 +81,3 @@ def node_shader(name: str, constants: tuple[int | bool, ...], more: Mapping[str,
     """A kernel of an epilogue's node, whose constants are told in the order in which its source lists them."""
     names = constant_names(f"nodes/{name}")
     return shader(f"nodes/{name}", **dict(zip(names, constants, strict=True)), **more)
-
-
-def words(*values: int | float) -> bytes:
-    """Parameters in order: ints as 32-bit words, floats as float32."""
-    return b"".join(struct.pack("<f" if isinstance(value, float) else "<I", value) for value in values)
