@@ -73,7 +73,6 @@ class BaseEpilogue(ABC, Generic[B, MadeT, L]):
     def __init__(
         self, program: Program, facts: algorithms.Facts, presets: bool = True, round_bytes: int = ROUND_BYTES
     ) -> None:
-        self._name = program.name
         self._whole = program
         self._facts = facts
         self._prepared = made = prepare(program, presets, round_bytes)

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from pie_edge.backend import Backend
 
 Opening = Callable[..., Backend]
@@ -37,3 +39,14 @@ def cuda(**options: Any) -> Backend:
     from tests.backend.cuda_emulated import opened
 
     return opened(**options)
+
+
+_NEEDS = {"vulkan": "needs_vulkan", "wgpu": "needs_wgpu", "cuda": "needs_simt"}
+
+
+def named(name: str) -> Opening:
+    """Of ``cpu``, ``vulkan``, ``wgpu`` and ``cuda``. Skips where there is no such device."""
+    if name in _NEEDS:
+        pytest.importorskip(f"tests.support.{_NEEDS[name]}")
+    found: Opening = {"cpu": cpu, "vulkan": vulkan, "wgpu": wgpu, "cuda": cuda}[name]
+    return found

@@ -224,6 +224,21 @@ def test_closing_lets_readers_have_what_they_wait_for(open_backend: Opening) -> 
     run(test)
 
 
+def test_outputs_that_nobody_takes_are_in_nobodys_way(open_backend: Opening) -> None:
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            buffer = await backend.allocate(32, Role.STATE)
+            executable = await backend.compile(doubling(), {"x": buffer})
+            for number in range(5):
+                backend.write(buffer, np.full(8, number, np.float32).tobytes())
+                for _ in range(3):
+                    backend.run(executable, {})
+                (found,) = (await backend.read(backend.run(executable, {}))).values()
+                assert found.tolist() == [2.0 * number] * 8
+
+    run(test)
+
+
 def test_a_reader_that_is_cancelled_harms_nobody(open_backend: Opening) -> None:
     async def test() -> None:
         async with opened(open_backend) as backend:

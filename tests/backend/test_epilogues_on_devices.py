@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pie_edge.backend import Backend
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.ops import Program, Role
 from pie_edge.sampling import Pool, parse
@@ -28,18 +27,15 @@ PAST = 4_000_000_000
 
 @dataclass(frozen=True)
 class Device:
-    needs: str
-    """The module that skips where there is no such device."""
-    open: Callable[[], Backend]
     every: int
     """Of the cases of all nodes: where kernels are text, each is a few to compile."""
     examples: int
 
 
 DEVICES = {
-    "vulkan": Device("needs_vulkan", openers.vulkan, 1, 40),
-    "wgpu": Device("needs_wgpu", openers.wgpu, 4, 15),
-    "cuda": Device("needs_simt", openers.cuda, 8, 8),
+    "vulkan": Device(1, 40),
+    "wgpu": Device(4, 15),
+    "cuda": Device(8, 8),
 }
 
 
@@ -50,8 +46,7 @@ def device(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def session(device: str) -> Iterator[Session]:
-    pytest.importorskip(f"tests.support.{DEVICES[device].needs}")
-    opened = Session(DEVICES[device].open())
+    opened = Session(openers.named(device)())
     yield opened
     opened.close()
 

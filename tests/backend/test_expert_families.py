@@ -20,6 +20,7 @@ from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import unpack
 from pie_edge.weights.source import PartOfEach, weight_sources
 from pie_edge.weights.widen import dequantise_planes
+from tests.backend import openers
 from tests.backend.device import LoadedModel
 from tests.backend.test_family_oracle import greedy, opened
 from tests.support import family_oracle, mxfp4
@@ -119,13 +120,8 @@ def rewrite(reader: gguf.GGUFReader, path: Path, kind: gguf.GGMLQuantizationType
 
 
 async def exact_backend(name: str) -> Backend:
-    if name == "cpu":
-        return await open_cpu(threads=3)
-    pytest.importorskip("tests.support.needs_vulkan")
-    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-
-    options = Options(exact=True)
-    return VulkanBackend(options, await asyncio.to_thread(Live, options))
+    options = {"threads": 3} if name == "cpu" else {"exact": True}
+    return await asyncio.to_thread(openers.named(name), **options)
 
 
 @pytest.mark.parametrize("backend", ["cpu", "vulkan"])

@@ -20,6 +20,7 @@ from pie_edge.control.queue import ForwardCall
 from pie_edge.model import registry
 from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.source import weight_sources
+from tests.backend import openers
 from tests.backend.test_family_oracle import LOGITS
 from tests.support.family_checkpoints import make_weights, write_snapshot
 from tests.support.long_configs import CONTEXT, LONG, TOKENS, prompt
@@ -41,14 +42,8 @@ QUICK = ("phi3", "llama-yarn")
 async def opened(backend: str) -> Backend:
     if backend == "reference":
         return ReferenceBackend()
-    if backend == "cpu":
-        from pie_edge.backends.cpu.backend import open_cpu
-
-        return await open_cpu(threads=2)
-    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-
-    options = Options(exact=True, memory=256 << 20)
-    return VulkanBackend(options, await asyncio.to_thread(Live, options))
+    options = {"threads": 2} if backend == "cpu" else {"exact": True, "memory": 256 << 20}
+    return await asyncio.to_thread(openers.named(backend), **options)
 
 
 def oracle(name: str) -> Any:

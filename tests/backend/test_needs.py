@@ -19,6 +19,7 @@ from pie_edge.control.queue import ForwardCall
 from pie_edge.errors import ConfigError, OutOfMemory, OutOfPages, Unsupported
 from pie_edge.model import llama
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
+from tests.backend import openers
 from tests.backend.cases import random_weight
 from tests.backend.test_engine import PROMPTS, expected, greedy
 from tests.support.reference_backend import ReferenceBackend
@@ -38,15 +39,8 @@ FOURS = Affine(4, 32, DType.F16, None)
 async def open_backend(name: str, memory: int = 0, max_binding: int = 0) -> Any:
     if name == "reference":
         return ReferenceBackend(memory=memory or 1 << 40)
-    if name == "cpu":
-        from pie_edge.backends.cpu.backend import open_cpu
-
-        return await open_cpu(threads=2, memory=memory or 1 << 30)
-    pytest.importorskip("tests.support.needs_vulkan")
-    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-
-    options = Options(memory=memory or 1 << 30, max_binding=max_binding)
-    return VulkanBackend(options, await asyncio.to_thread(Live, options))
+    options = {"threads": 2} if name == "cpu" else {"max_binding": max_binding}
+    return await asyncio.to_thread(openers.named(name), memory=memory or 1 << 30, **options)
 
 
 @dataclass

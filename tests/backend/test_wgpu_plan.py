@@ -15,7 +15,6 @@ pytest.importorskip("tests.support.needs_wgpu")
 
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.wgpu.absorb import Product, absorb
-from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
 from pie_edge.backends.wgpu.shader import shader
 from pie_edge.backends.wgpu.templates import expand
 from pie_edge.model import llama
@@ -25,6 +24,7 @@ from pie_edge.program.encodings import Affine, Dense, DType
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.step import Bucket, StepLayout
 from pie_edge.program.trace import Trace
+from tests.backend import openers
 from tests.backend.cases import random_weight
 from tests.support.tiny import SPEC, random_weights
 
@@ -47,8 +47,7 @@ def _program() -> Program:
 
 
 async def _plan() -> dict[str, Any]:
-    options = Options()
-    backend = WgpuBackend(options, await asyncio.to_thread(Live, options))
+    backend = await asyncio.to_thread(openers.wgpu)
     try:
         program, rng = _program(), np.random.default_rng(1)
         buffers: dict[str, Any] = {"x": await backend.allocate(4 * 64 * 4, Role.STATE)}

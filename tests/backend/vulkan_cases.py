@@ -10,11 +10,11 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from pie_edge.backends.vulkan import tuning
-from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
 from pie_edge.backends.vulkan.device import open_gpu
-from tests.backend import device_cases
+from tests.backend import device_cases, openers
 
 
 def chosen_tuning(name: str, subgroups: bool) -> tuning.Tuning:
@@ -31,8 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-subgroups", action="store_true")
     parser.add_argument("names", nargs="*")
     given = parser.parse_args(arguments)
-    options = Options(tuning=chosen_tuning(given.tuning, not given.no_subgroups))
-    backend = VulkanBackend(options, Live(options))
+    backend: Any = openers.vulkan(tuning=chosen_tuning(given.tuning, not given.no_subgroups))
     names = given.names or device_cases.AWKWARD
     for name in names:
         device_cases.check(backend, name)

@@ -15,10 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from pie_edge.backends.shared.tuning import Tuning
-from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
 from pie_edge.backends.wgpu.device import survey
 from pie_edge.backends.wgpu.tuning import default_tuning
-from tests.backend import copy_cases, device_cases
+from tests.backend import copy_cases, device_cases, openers
 from tests.backend.families_on_device import check_family
 from tests.support.family_configs import CONFIGS
 
@@ -72,8 +71,7 @@ def chosen_tuning(name: str, subgroups: bool, halves: bool) -> Tuning:
 
 def failures(tuning: Tuning, names: Sequence[str]) -> Iterator[str]:
     """What disagrees, a line each."""
-    plain, exact = Options(tuning=tuning), Options(tuning=tuning, exact=True)
-    backend, families = WgpuBackend(plain, Live(plain)), WgpuBackend(exact, Live(exact))
+    backend, families = openers.wgpu(tuning=tuning), openers.wgpu(tuning=tuning, exact=True)
     with asyncio.Runner() as runner:
         for name in names:
             try:

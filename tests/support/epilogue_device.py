@@ -62,8 +62,7 @@ class Session:
 
     def _poison(self) -> None:
         live = self.backend._live
-        arenas = live.compiler._arenas
-        for buffer in [one for many in arenas.values() for one in many] if isinstance(arenas, dict) else arenas:
+        for buffer in (one for many in live.compiler._arenas.values() for one in many):
             live.upload(buffer.region(), memoryview(_POISON * (buffer.nbytes // 4)))
 
     def close(self) -> None:

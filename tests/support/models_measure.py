@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pie_edge.backend import Backend
 from pie_edge.errors import Unsupported
 from pie_edge.weights.checkpoint import open_checkpoint
+from tests.backend import openers
 from tests.backend.device import LoadedModel
+from tests.backend.openers import Opening
 from tests.support import family_oracle
 from tests.support.family_configs import CONFIGS
 from tests.support.family_oracle import CASES, Oracle
 from tests.support.oracle_run import in_parts, load, whole_pass
-
-Opener = Callable[[], Awaitable[Backend]]
 
 
 def measure(names: Sequence[str], held: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -51,35 +51,15 @@ def _errors(oracle: Oracle, path: Path) -> dict[str, float | None]:
     found = [in_parts(model, oracle.tokens, ends) for ends in ([count], list(range(1, count + 1)))]
     return {
         "reference": max(float(np.abs(logits - oracle.logits).max()) for logits in found),
-        "cpu": asyncio.run(_on(_open_cpu, oracle, path)),
-        "vulkan": asyncio.run(_on(_open_vulkan, oracle, path)),
-        "wgpu": asyncio.run(_on(_open_wgpu, oracle, path)),
+        "cpu": asyncio.run(_on(partial(openers.cpu, threads=1), oracle, path)),
+        "vulkan": asyncio.run(_on(partial(openers.vulkan, exact=True), oracle, path)),
+        "wgpu": asyncio.run(_on(partial(openers.wgpu, exact=True), oracle, path)),
     }
 
 
-async def _open_cpu() -> Backend:
-    from pie_edge.backends.cpu.backend import open_cpu
-
-    return await open_cpu(threads=1)
-
-
-async def _open_vulkan() -> Backend:
-    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-
-    options = Options(exact=True)
-    return VulkanBackend(options, await asyncio.to_thread(Live, options))
-
-
-async def _open_wgpu() -> Backend:
-    from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
-
-    options = Options(exact=True)
-    return WgpuBackend(options, await asyncio.to_thread(Live, options))
-
-
-async def _on(opened: Opener, oracle: Oracle, path: Path) -> float | None:
+async def _on(opened: Opening, oracle: Oracle, path: Path) -> float | None:
     """None where the backend lacks a kernel."""
-    backend = await opened()
+    backend = await asyncio.to_thread(opened)
     try:
         model = await LoadedModel.from_file(backend, path, oracle.context)
         logits = await model.logits(whole_pass(oracle.tokens))
