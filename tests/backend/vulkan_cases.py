@@ -1,6 +1,8 @@
-"""Some op cases on the Vulkan backend, in a process of its own: that is how drivers are given other settings.
+"""Some op cases on the Vulkan backend, in a process of its own.
 
-python -m tests.backend.vulkan_cases [--tuning hardware] [--no-subgroups] NAME...
+That is how drivers are given other settings:
+
+    python -m tests.backend.vulkan_cases [--tuning hardware] [--no-subgroups] NAME...
 """
 
 from __future__ import annotations
