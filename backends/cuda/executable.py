@@ -35,7 +35,7 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
     """``capacities`` are the most that a step's counts may be."""
 
     def __init__(self, session: Session, wiring: Wiring[Buffer, Launch], capacities: Mapping[str, int]) -> None:
-        super().__init__(session, session.timeline, wiring)
+        super().__init__(session.free, session.timeline, wiring)
         self._session = session
         self._capacities = capacities
         self._graphs: dict[Hashable, c_void_p] = {}

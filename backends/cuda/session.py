@@ -27,6 +27,8 @@ Compile = Callable[[str, str, tuple[str, ...]], bytes]
 
 
 class Session(BaseSession[Buffer]):
+    memory: Memory
+
     def __init__(self, gpu: Gpu, memory: int, compile_kernels: Compile, stop: Stop | None = None) -> None:
         self.timeline = Timeline(gpu)
         super().__init__(Memory(gpu, memory), self.timeline, self.timeline.lock, stop)

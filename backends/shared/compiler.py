@@ -15,7 +15,7 @@ from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.lowering import BaseLowering
 from pie_edge.backends.shared.placement import Block, aligned, block, place_block, within
 from pie_edge.backends.shared.plans import FixedPlan, LaunchT, ModelPlan, Plan
-from pie_edge.backends.shared.region import B, Region
+from pie_edge.backends.shared.region import Region, SizedT, whole
 from pie_edge.backends.shared.scratch import scratch_bytes
 from pie_edge.backends.shared.shapes import StepShape
 from pie_edge.backends.shared.slots import Outputs, Wiring
@@ -31,16 +31,16 @@ RecordedT = TypeVar("RecordedT")
 
 
 @dataclass(frozen=True)
-class Boxes(Generic[B]):
+class Boxes(Generic[SizedT]):
     """A Program's own buffers: of what a step brings, and of what it gives, if it gives anything."""
 
     inputs: Inputs
-    inbox: Region[B]
+    inbox: Region[SizedT]
     outputs: Block
-    outbox: Region[B] | None
+    outbox: Region[SizedT] | None
 
 
-class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
+class BaseCompiler(ABC, Generic[SizedT, LaunchT, RecordedT]):
     """Compiles Programs for one session. Temporaries of all Programs share buffers: runs are in order."""
 
     table: Mapping[str, Callable[[Any, Op], Sequence[LaunchT]]]
@@ -48,16 +48,18 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
     slack = 0
     """Bytes of an arena past what is asked for."""
 
-    def __init__(self, session: Any, loader: Loader[B], tuning: Any, max_binding: int) -> None:
+    def __init__(self, session: Any, loader: Loader[SizedT], tuning: Any, max_binding: int) -> None:
         self._session = session
         self._loader = loader
         self._tuning = tuning
         self._max_binding = max_binding
-        self._arenas: dict[int, list[B]] = {}
+        self._arenas: dict[int, list[SizedT]] = {}
         """By number: what must not lie in one buffer lies in arenas of other numbers."""
-        self._constants: dict[bytes, Region[B]] = {}
+        self._constants: dict[bytes, Region[SizedT]] = {}
 
-    def compile(self, program: Program, states: Mapping[str, Region[B]], weights: Mapping[str, Weight]) -> RecordedT:
+    def compile(
+        self, program: Program, states: Mapping[str, Region[SizedT]], weights: Mapping[str, Weight]
+    ) -> RecordedT:
         """Runs in a worker thread. Raises Unsupported, OutOfMemory, or BackendError for a kernel that isn't compiled."""
         inputs, produced = Inputs(program), program.by_role(Role.OUTPUT)
         outputs = block(produced)
@@ -73,7 +75,7 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
             plan = self._by_shape(self._lowering(program, place, weights, boxes))
         return self._recorded(program, Wiring(program.name, inputs, inbox, Outputs(produced), outbox, plan))
 
-    def _by_shape(self, lowering: BaseLowering[B, Any]) -> ModelPlan[LaunchT]:
+    def _by_shape(self, lowering: BaseLowering[SizedT, Any]) -> ModelPlan[LaunchT]:
         def launches(shape: StepShape) -> list[LaunchT]:
             shaped = lowering.shaped(shape)
             return [launch for op in shaped.program.ops for launch in self.table[op.kind](shaped, op)]
@@ -81,17 +83,19 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
         return ModelPlan(lowering.program, lowering.tuning.tokens, lowering.tuning.split, launches)
 
     @abstractmethod
-    def _recorded(self, program: Program, wiring: Wiring[B, LaunchT]) -> RecordedT:
+    def _recorded(self, program: Program, wiring: Wiring[SizedT, LaunchT]) -> RecordedT:
         """Ready for its likely steps."""
 
     @abstractmethod
-    def _epilogue(self, program: Program, place: Mapping[str, Region[B]], boxes: Boxes[B]) -> Sequence[LaunchT]:
+    def _epilogue(
+        self, program: Program, place: Mapping[str, Region[SizedT]], boxes: Boxes[SizedT]
+    ) -> Sequence[LaunchT]:
         """``place`` has states and outputs."""
 
     @abstractmethod
     def _lowering(
-        self, program: Program, place: Mapping[str, Region[B]], weights: Mapping[str, Weight], boxes: Boxes[B]
-    ) -> BaseLowering[B, Any]:
+        self, program: Program, place: Mapping[str, Region[SizedT]], weights: Mapping[str, Weight], boxes: Boxes[SizedT]
+    ) -> BaseLowering[SizedT, Any]:
         """Of a model's Program. ``place`` has states and outputs."""
 
     def _arenas_bytes(self, program: Program) -> Sequence[int]:
@@ -106,7 +110,7 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
     def _inbox_bytes(self, inputs: Inputs) -> int:
         return inputs.nbytes
 
-    def _inputs_place(self, program: Program, boxes: Boxes[B]) -> dict[str, Region[B]]:
+    def _inputs_place(self, program: Program, boxes: Boxes[SizedT]) -> dict[str, Region[SizedT]]:
         """One after the other, as they come."""
         return {field.name: boxes.inbox.part(field.start, field.nbytes) for field in boxes.inputs.fields}
 
@@ -131,35 +135,41 @@ class BaseCompiler(ABC, Generic[B, LaunchT, RecordedT]):
         for region in self._constants.values():
             self._loader.free_region(region)
 
-    def _temporaries(self, program: Program) -> tuple[dict[str, Region[B]], Region[B] | None]:
+    def _temporaries(self, program: Program) -> tuple[dict[str, Region[SizedT]], Region[SizedT] | None]:
         """Of a model's Program, by name; and the scratch, if some op has one."""
         plan, scratch = arena(program), self._scratch_bytes(program)
         room = self._arena(plan.nbytes + scratch)
         return self._within(program, plan, room), room.part(plan.nbytes, scratch) if scratch else None
 
-    def _within(self, program: Program, plan: Arena, room: Region[B]) -> dict[str, Region[B]]:
+    def _within(self, program: Program, plan: Arena, room: Region[SizedT]) -> dict[str, Region[SizedT]]:
         return {name: within(program.values[name], offset, room) for name, offset in plan.offsets.items()}
 
     def _places(
-        self, program: Program, place: Mapping[str, Region[B]], boxes: Boxes[B], outbox: Region[B], nbytes: int
-    ) -> Places[B]:
+        self,
+        program: Program,
+        place: Mapping[str, Region[SizedT]],
+        boxes: Boxes[SizedT],
+        outbox: Region[SizedT],
+        nbytes: int,
+    ) -> Places[SizedT]:
         """Of an epilogue, with a box where it gives nothing, and an arena of so many bytes."""
         regions = {**place, **self._inputs_place(program, boxes)}
         return Places(regions, boxes.inbox, outbox, self._arena(nbytes).part(0, -(-nbytes // 16) * 16))
 
-    def _arena(self, nbytes: int, number: int = 0) -> Region[B]:
+    def _arena(self, nbytes: int, number: int = 0) -> Region[SizedT]:
         """Room for temporaries, in the smallest buffer that has it."""
         there = self._arenas.setdefault(number, [])
         fitting = [buffer for buffer in there if buffer.nbytes >= nbytes + self.slack]
         if not fitting:
             fitting = [self._session.device_buffer(max(nbytes, LEAST_ARENA) + self.slack, "temporaries")]
             there += fitting
-        return min(fitting, key=lambda buffer: buffer.nbytes).region()
+        return whole(min(fitting, key=lambda buffer: buffer.nbytes))
 
-    def _buffer(self, nbytes: int, what: str) -> Region[B]:
-        return self._session.device_buffer(nbytes, what).region()
+    def _buffer(self, nbytes: int, what: str) -> Region[SizedT]:
+        buffer: SizedT = self._session.device_buffer(nbytes, what)
+        return whole(buffer)
 
-    def _constant(self, data: bytes) -> Region[B]:
+    def _constant(self, data: bytes) -> Region[SizedT]:
         if data not in self._constants:
             self._constants[data] = self._loader.constant(data, "a table of frequencies")
         return self._constants[data]

@@ -13,6 +13,7 @@ from math import prod
 from typing import Any, Generic, TypeVar
 
 from pie_edge.backends.shared import epilogue_algorithms as algorithms
+from pie_edge.backends.shared.epilogue_algorithms import L
 from pie_edge.backends.shared.epilogue_plan import prepare
 from pie_edge.backends.shared.region import B, Region
 from pie_edge.program.ops import Op, Program, Role
@@ -26,7 +27,6 @@ _ELEMENTS_AN_INVOCATION = 4
 _MOST_COLUMNS = 1024
 _PACKED_A_COLUMN = 2048
 
-L = algorithms.L
 MadeT = TypeVar("MadeT")
 """A fused kernel, as the backend has them."""
 

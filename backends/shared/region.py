@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 B = TypeVar("B")
+
+
+class Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+SizedT = TypeVar("SizedT", bound=Sized)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +43,7 @@ def span(regions: Sequence[Region[B]]) -> Region[B]:
     """The region from the first one's start to the last one's end, all of one buffer."""
     first, end = min(region.offset for region in regions), max(region.end for region in regions)
     return Region(regions[0].buffer, first, end - first)
+
+
+def whole(buffer: SizedT) -> Region[SizedT]:
+    return Region(buffer, 0, buffer.nbytes)

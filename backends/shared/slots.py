@@ -80,23 +80,18 @@ class Wiring(Generic[B, LaunchT]):
     plan: Plan[LaunchT]
 
 
-class Session(Protocol[B]):
-    def free(self, buffer: B) -> None:
-        """After the runs before it."""
-
-
 class Owned(Generic[B]):
-    """What an executable made on its session, given back when nobody has the executable any more."""
+    """What an executable made on its session, given back when nobody has the executable any more; buffers by ``free``."""
 
-    def __init__(self, session: Session[B]) -> None:
+    def __init__(self, free: Callable[[B], None]) -> None:
         self.buffers: list[B] = []
         self.others: list[Callable[[], None]] = []
         """What gives the rest back, each to be called once."""
-        self._session = session
+        self._free = free
 
     def release(self) -> None:
         for buffer in self.buffers:
-            self._session.free(buffer)
+            self._free(buffer)
         for give_back in self.others:
             give_back()
 
@@ -109,11 +104,11 @@ class Timeline(Protocol):
 class Slotted(ABC, Generic[B, LaunchT, SlotT]):
     """The device's side of an executable: it dies with its session."""
 
-    def __init__(self, session: Session[B], timeline: Timeline, wiring: Wiring[B, LaunchT]) -> None:
+    def __init__(self, free: Callable[[B], None], timeline: Timeline, wiring: Wiring[B, LaunchT]) -> None:
         self._wiring = wiring
         self._slots: list[SlotT] = []
         self._timeline = timeline
-        self._owned: Owned[B] = Owned(session)
+        self._owned: Owned[B] = Owned(free)
         self._owned.buffers += [region.buffer for region in (wiring.inbox, wiring.outbox) if region is not None]
         weakref.finalize(self, self._owned.release).atexit = False
 

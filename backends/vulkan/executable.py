@@ -73,7 +73,7 @@ class Recorded(Slotted[Buffer, Launch, MappedSlot]):
     """In the inbox the grids come after the inputs."""
 
     def __init__(self, session: Session, wiring: Wiring[Buffer, Launch]) -> None:
-        super().__init__(session, session.timeline, wiring)
+        super().__init__(session.free, session.timeline, wiring)
         self._session = session
         self._recordings: dict[Hashable, Recording] = {}
         self._latest: Step | None = None

@@ -25,7 +25,7 @@ class ReadbackSlot(Slot):
 
 class Planned(Slotted[Buffer, Launch, ReadbackSlot]):
     def __init__(self, session: Session, wiring: Wiring[Buffer, Launch], max_binding: int) -> None:
-        super().__init__(session, session.timeline, wiring)
+        super().__init__(session.free, session.timeline, wiring)
         self._session = session
         self._max_binding = max_binding
         self._encoders: dict[Hashable, Encoder] = {}
@@ -61,6 +61,8 @@ class Planned(Slotted[Buffer, Launch, ReadbackSlot]):
         counts = wiring.inputs.fill(room, given)
         encoder = self._encoder(wiring.plan.shape_of(counts))
         slot = self._free_slot() if wiring.outbox is not None else None
+        if slot is not None and slot.mapping is not None:
+            slot.mapping.drop()
         with timeline.lock:
             session.put(wiring.inbox, room, after=self._latest)
             if between is not None:

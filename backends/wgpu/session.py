@@ -177,6 +177,11 @@ class Mapping:
         with translated("read outputs"):
             libf.wgpuBufferMapAsync(buffer.handle._internal, lib.WGPUMapMode_Read, 0, buffer.nbytes, info[0])
 
+    def drop(self) -> None:
+        """Nobody will take it: the buffer can be used again. One that is mapped, or to be, would end the process."""
+        if self._status in (None, lib.WGPUMapAsyncStatus_Success) and self._session.is_alive():
+            lib.wgpuBufferUnmap(self._buffer.handle._internal)
+
     def taken(self) -> bytes:
         """What is in it, copied; the buffer can be used again. Raises DeviceLost."""
         if self._status is None:
