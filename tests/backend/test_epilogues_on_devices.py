@@ -69,7 +69,7 @@ def node_runs() -> Iterator[Any]:
             yield pytest.param(name, run, id=f"{name}-{number}-{run[0]}")
 
 
-@pytest.mark.parametrize(("device", "node"), node_runs(), indirect=["device"])
+@pytest.mark.parametrize(("device", "node"), tuple(node_runs()), indirect=["device"])
 def test_a_node_means_what_the_reference_says(session: Session, node: Any) -> None:
     check(session, *arrays_of(*of_one_node(node), spare=2))
 
