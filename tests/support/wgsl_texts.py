@@ -54,6 +54,7 @@ class _PaperSession:
     facts: Facts
     pipelines: _Pipelines = field(default_factory=_Pipelines)
     device: Any = field(default_factory=_Nothing)
+    timeline: Any = field(default_factory=_Nothing)
 
     def buffer(self, nbytes: int, label: str, *, readback: bool = False) -> Buffer:
         return Buffer(_Nothing(), label, max(-(-nbytes // 16) * 16, 16))
