@@ -3,7 +3,6 @@ done once at a first opening."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,7 +41,7 @@ class Options:
     """Told of what is done at a first opening alone, and takes seconds."""
 
 
-class OpenDevice(ABC):
+class OpenDevice:
     """The part of ``device_backend.Live`` that the APIs have in common, made on a bench. Each one has facts of its own."""
 
     title: str
@@ -62,14 +61,24 @@ class OpenDevice(ABC):
         self.loader: Loader[Any] = Loader(bench.session, self.tuning.interleaved, bench.max_binding)
         self.compiler = bench.compiler(bench.session, self.loader, self.tuning, bench.max_binding)
 
-    @abstractmethod
-    def zeroed(self, nbytes: int, role: Role) -> Region[Any]: ...
+    def zeroed(self, nbytes: int, role: Role) -> Region[Any]:
+        region = Region(self.session.device_buffer(nbytes, f"a {role}"), 0, -(-nbytes // 16) * 16)
+        self.session.clear(region)
+        return region
 
-    @abstractmethod
-    def upload(self, region: Region[Any], data: memoryview) -> None: ...
+    def upload(self, region: Region[Any], data: memoryview) -> None:
+        self.session.upload(region, data)
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def download(self, regions: Sequence[Region[Any]]) -> Any:
+        return self.session.download(regions)
+
+    async def wait(self, value: int) -> None:
+        await self.session.timeline.wait(value)
+
+    def close(self) -> None:
+        self.closed = True
+        self.drain()
+        self.session.close()
 
     def _tuned(self, bench: Bench, options: Options) -> Tuning:
         """What was measured on this device before or, for a first load, in a second or two now. Software is not measured

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -10,16 +10,13 @@ from pathlib import Path
 
 from pie_edge.backend import Stop
 from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
-from pie_edge.backends.shared.download import Download
 from pie_edge.backends.shared.open_device import OpenDevice, Options
 from pie_edge.backends.vulkan import tune
 from pie_edge.backends.vulkan.device import Facts, open_gpu
 from pie_edge.backends.vulkan.lower import KINDS
-from pie_edge.backends.vulkan.memory import Region
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.waiting import Waiter
 from pie_edge.errors import DeviceLost, UsageError
-from pie_edge.program.ops import Role
 
 __all__ = ["Options", "VulkanBackend", "open_vulkan"]
 
@@ -41,17 +38,6 @@ class Live(OpenDevice):
         super().__init__(bench, options)
         self.waiter = Waiter(self.session.timeline)
         self.test(bench, options)
-
-    def zeroed(self, nbytes: int, role: Role) -> Region:
-        region = self.session.device_buffer(nbytes, f"a {role}").region(0, -(-nbytes // 16) * 16)
-        self.session.clear(region)
-        return region
-
-    def upload(self, region: Region, data: memoryview) -> None:
-        self.session.upload(region, data)
-
-    def download(self, regions: Sequence[Region]) -> Download:
-        return self.session.download(regions)
 
     async def wait(self, value: int) -> None:
         await self.waiter.wait(value)

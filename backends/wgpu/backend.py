@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from pie_edge.backends.wgpu import tune
 from pie_edge.backends.wgpu.device import Facts, open_device
 from pie_edge.backends.wgpu.lower import KINDS
 from pie_edge.backends.wgpu.memory import Region
-from pie_edge.backends.wgpu.session import Readback, Session
+from pie_edge.backends.wgpu.session import Session
 from pie_edge.errors import UsageError
 from pie_edge.program.ops import Role
 
@@ -37,21 +37,7 @@ class Live(OpenDevice):
 
     def zeroed(self, nbytes: int, role: Role) -> Region:
         """Buffers are zeroed when they are made."""
-        return self.session.buffer(nbytes, f"a {role}").region(0, -(-nbytes // 16) * 16)
-
-    def upload(self, region: Region, data: memoryview) -> None:
-        self.session.write(region, data)
-
-    def download(self, regions: Sequence[Region]) -> Readback:
-        return self.session.download(regions)
-
-    async def wait(self, value: int) -> None:
-        await self.session.timeline.wait(value)
-
-    def close(self) -> None:
-        self.closed = True
-        self.drain()
-        self.session.close()
+        return self.session.device_buffer(nbytes, f"a {role}").region(0, -(-nbytes // 16) * 16)
 
 
 async def open_wgpu(

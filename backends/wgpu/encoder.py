@@ -25,7 +25,7 @@ class Encoder:
         self._device = session.device._internal
         pipelines = [session.pipelines.pipeline(plan.shaders[s], plan.layouts[at]) for s, at in plan.pipelines]
         self._uniforms = session.buffer(len(plan.uniforms), "parameters")
-        session.write(self._uniforms.region(), plan.uniforms)
+        session.upload(self._uniforms.region(), plan.uniforms)
         params = self._params_group()
         groups = [self._group(group) for group in plan.groups]
         # Python objects of the API are kept: their ends would free what is encoded.

@@ -39,9 +39,9 @@ class Session(BaseSession[Buffer]):
         return self.buffer(nbytes, label)
 
     def fill(self, region: Region, data: memoryview) -> None:
-        self.write(region, data)
+        self.upload(region, data)
 
-    def write(self, region: Region, data: Any) -> None:
+    def upload(self, region: Region, data: memoryview | bytes) -> None:
         """Bytes into device memory, ordered with runs; they are copied before it returns."""
         given = memoryview(data).cast("B")
         with self.timeline.lock:
