@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -19,6 +20,8 @@ from pie_edge.sampling import presets
 from pie_edge.weights.checkpoint import Checkpoint, open_checkpoint
 from pie_edge.weights.source import weight_sources
 
+EMULATED = "cuda, emulated"
+"""The CUDA backend on the CPU, which needs neither card nor driver."""
 ARGMAX = presets.argmax().wire
 
 
@@ -32,7 +35,7 @@ class Opened:
 async def open_engine(
     path: Path, backend: str, *, exact: bool = False, threads: int = 0, settings: DeviceSettings | None = None
 ) -> AsyncIterator[Opened]:
-    """``backend`` is a backend's name, ``auto``, or ``reference`` for the NumPy oracle."""
+    """``backend`` is a backend's name, ``auto``, ``reference`` for the NumPy oracle, or ``EMULATED``."""
     with open_checkpoint(path) as checkpoint:
         device = await _backend(backend, exact, threads)
         try:
@@ -53,6 +56,10 @@ async def _backend(name: str, exact: bool, threads: int) -> Backend:
 
         reference: Any = ReferenceBackend()
         return cast(Backend, reference)
+    if name == EMULATED:
+        from tests.backend.cuda_emulated import opened
+
+        return await asyncio.to_thread(opened, exact=exact)
     from pie_edge.backend_choice import choose, open_backend
     from pie_edge.paths import cache_folder
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import models
-from benchmarks.engines import Opened, Stream, logits_epilogue, open_engine
+from benchmarks.engines import EMULATED, Opened, Stream, logits_epilogue, open_engine
 from benchmarks.parity_page import PAGE, Row, merge, render
 from benchmarks.parity_reference import Case, Floats, cases, expected
 from tests.support.oracle_run import log_softmax
@@ -85,7 +85,7 @@ async def measure(model: str, backend: str, mode: str) -> Row:
     path, judged = models.find(model), cases(model)
     reference = expected(model, path)
     async with open_engine(path, backend, exact=mode == "exact") as opened:
-        name = opened.backend.limits.backend
+        name = EMULATED if backend == EMULATED else opened.backend.limits.backend
         verdicts = [await judge(opened, case, known) for case, known in zip(judged, reference, strict=True)]
     return row(model, name, mode, verdicts, sum(len(case["greedy_ids"]) for case in judged))
 

@@ -55,6 +55,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuModuleUnload": (c_void_p,),
     "cuModuleGetFunction": (_HANDLE, c_void_p, c_char_p),
     "cuFuncSetAttribute": (c_void_p, c_int, c_int),
+    "cuTensorMapEncodeTiled": (c_void_p, c_uint, c_uint, c_uint64, *[c_void_p] * 4, *[c_uint] * 4),
     "cuLaunchKernel": (c_void_p, *[c_uint] * 7, c_void_p, c_void_p, c_void_p),
     "cuGetErrorName": (c_int, POINTER(c_char_p)),
     "cuGetErrorString": (c_int, POINTER(c_char_p)),

@@ -9,11 +9,13 @@ from pie_edge.backends.cuda.epilogue import Epilogue
 from pie_edge.backends.cuda.executable import Recorded
 from pie_edge.backends.cuda.launch import Launch
 from pie_edge.backends.cuda.lower import LOWER
+from pie_edge.backends.cuda.lower_tile import halved_bytes
 from pie_edge.backends.cuda.lowering import Lowering
 from pie_edge.backends.cuda.memory import Buffer, Region
 from pie_edge.backends.shared.compiler import NO_SHAPE, BaseCompiler, Boxes
 from pie_edge.backends.shared.fuse import fuse
 from pie_edge.backends.shared.inputs import Counts
+from pie_edge.backends.shared.placement import aligned
 from pie_edge.backends.shared.shapes import likely_counts
 from pie_edge.backends.shared.slots import Wiring
 from pie_edge.backends.shared.weights import Matrix, Weight
@@ -27,6 +29,9 @@ class Compiler(BaseCompiler[Buffer, Launch, Recorded]):
         recorded = Recorded(self._session, wiring, _capacities(program))
         recorded.prepare(_likely(program, self._tuning.tokens_at_once))
         return recorded
+
+    def _scratch_bytes(self, program: Program) -> int:
+        return max(super()._scratch_bytes(program), aligned(halved_bytes(program)))
 
     def _lowering(
         self, program: Program, place: Mapping[str, Region], weights: Mapping[str, Weight], boxes: Boxes[Buffer]

@@ -28,9 +28,19 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
+class Tensor:
+    """Halves in device memory as Hopper's copying engine is told of them: extents and boxes from the innermost on, whose
+    values lie together; the driver makes 128 bytes of it at its launch. A box's rows are 128 bytes, and swizzled."""
+
+    region: Region
+    extents: tuple[int, int, int]
+    box: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     kernel: Kernel
-    arguments: tuple[bytes, ...]
+    arguments: tuple[bytes | Tensor, ...]
     grid: Grid
     block: int
     shared: int = 0
@@ -41,9 +51,9 @@ def argument(value: Field) -> bytes:
     return packed(value)
 
 
-def arguments(*values: Field | bytes) -> tuple[bytes, ...]:
+def arguments(*values: Field | bytes | Tensor) -> tuple[bytes | Tensor, ...]:
     """Of a launch; bytes are a structure by value."""
-    return tuple(value if isinstance(value, bytes) else packed(value) for value in values)
+    return tuple(value if isinstance(value, bytes | Tensor) else packed(value) for value in values)
 
 
 def packed(*fields: Field) -> bytes:

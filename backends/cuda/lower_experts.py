@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
-from pie_edge.backends.cuda.lower_linear import Use, macros, packing_fields
 from pie_edge.backends.cuda.lowering import Lowering
+from pie_edge.backends.cuda.matrices import Use, macros, packing_fields
 from pie_edge.backends.cuda.tuning import ROWS, WARPS
 from pie_edge.backends.shared.grid import Count, Extent
 from pie_edge.errors import Unsupported

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, arguments, packed
-from pie_edge.backends.cuda.lower_linear import macros, packing_fields
 from pie_edge.backends.cuda.lowering import Lowering
+from pie_edge.backends.cuda.matrices import macros, packing_fields
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.lowering import ACTIVATIONS
 from pie_edge.backends.shared.recurrent import FIELDS, convolution

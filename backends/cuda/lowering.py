@@ -25,7 +25,9 @@ class Lowering(BaseLowering[Buffer, Tuning]):
     def at(self, *names: str) -> tuple[Region, ...]:
         return tuple(self.place[name] for name in names)
 
-    def by_row(self, file: str, name: str, rows: str, items: int, *given: Field | bytes) -> list[Launch]:
+    def by_row(
+        self, file: str, name: str, rows: str, items: int, *given: Field | bytes, defines: tuple[str, ...] = ()
+    ) -> list[Launch]:
         """A thread for each of ``items`` in every true row of a value; the kernel's last argument is their number."""
         grid = (-(-items // BLOCK), self.rows_of(rows), 1)
-        return [Launch(Kernel(file, name), arguments(*given, self.counter(rows)), grid, BLOCK)]
+        return [Launch(Kernel(file, name, defines), arguments(*given, self.counter(rows)), grid, BLOCK)]

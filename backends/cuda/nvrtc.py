@@ -15,6 +15,7 @@ from pie_edge.errors import BackendError, BackendUnavailable
 
 KERNELS = Path(__file__).parent / "kernels"
 OPTIONS = ("--std=c++17", "--fmad=true")
+HOPPER = 90
 
 
 @cache
@@ -33,6 +34,11 @@ def digest() -> str:
     return hashlib.sha256(repr((OPTIONS, sorted(sources().items()))).encode()).hexdigest()
 
 
+def options_for(architecture: int) -> tuple[str, ...]:
+    """Of a compute capability, times ten. Hopper's wgmma is in none but its own machine code, which is called 90a."""
+    return (*OPTIONS, f"--gpu-architecture=sm_{architecture}{'a' if architecture == HOPPER else ''}")
+
+
 class Compiler:
     """Compiles for one architecture. Cubins are kept in ``cache_dir``, if there is one."""
 
@@ -43,7 +49,7 @@ class Compiler:
     def __call__(self, file: str, text: str, defines: tuple[str, ...]) -> bytes:
         """The cubin of a file, or of text in its place. Raises BackendError with what the compiler said."""
         text = text or sources()[file]
-        options = (*OPTIONS, f"--gpu-architecture=sm_{self._architecture}", *(f"-D{define}" for define in defines))
+        options = (*options_for(self._architecture), *(f"-D{define}" for define in defines))
         if self._cache_dir is None:
             return compiled(file, text, options)[0]
         digest = hashlib.sha256(repr((version(), text, sorted(headers().items()), options)).encode()).hexdigest()

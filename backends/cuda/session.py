@@ -13,12 +13,16 @@ from pie_edge.backend import Stop
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.launch import Kernel, Launch
 from pie_edge.backends.cuda.memory import Buffer, Memory, Pinned, Region
+from pie_edge.backends.cuda.tensors import described
 from pie_edge.backends.cuda.timeline import Timeline
 from pie_edge.backends.shared.download import Download
 from pie_edge.backends.shared.session import BaseSession, Ring
 
 STAGING = 8 << 20
 """Bytes of the pinned ring that writes go through."""
+
+_USUAL_SHARED, _MOST_SHARED = 48 << 10, 8
+"""Bytes of shared memory that any launch may ask for, and the driver's name for how many a kernel may."""
 
 Module = tuple[str, str, tuple[str, ...]]
 """A file's name, text in its place or "", and macros."""
@@ -36,6 +40,8 @@ class Session(BaseSession[Buffer]):
         self._compile = compile_kernels
         self._modules: dict[Module, c_void_p] = {}
         self._functions: dict[Kernel, c_void_p] = {}
+        self._shared: dict[Kernel, int] = {}
+        """Bytes that a launch may ask for, of those that may have more than usual."""
         self._ring = Ring(STAGING, self.timeline.drain)
         self._staging: Pinned | None = None
         self._pinned: set[Pinned] = set()
@@ -127,14 +133,23 @@ class Session(BaseSession[Buffer]):
             )
         return self._functions[kernel]
 
+    def _function_with(self, kernel: Kernel, shared: int) -> c_void_p:
+        """One that may be launched with so much shared memory."""
+        function = self.function(kernel)
+        if shared > self._shared.get(kernel, _USUAL_SHARED):
+            self.gpu.call(f"let {kernel} have {shared} bytes", "cuFuncSetAttribute", function, _MOST_SHARED, shared)
+            self._shared[kernel] = shared
+        return function
+
     def enqueue(self, launch: Launch, grid: tuple[int, int, int], stream: c_void_p) -> None:
         """Launch, or record where the stream is being captured."""
-        rooms = [ctypes.create_string_buffer(data, len(data)) for data in launch.arguments]
+        given = [one if isinstance(one, bytes) else described(self.gpu, one) for one in launch.arguments]
+        rooms = [ctypes.create_string_buffer(data, len(data)) for data in given]
         places = (c_void_p * max(len(rooms), 1))(*[ctypes.addressof(room) for room in rooms])
         self.gpu.call(
             f"launch {launch.kernel}",
             "cuLaunchKernel",
-            self.function(launch.kernel),
+            self._function_with(launch.kernel, launch.shared),
             *grid,
             *(launch.block, 1, 1, launch.shared),
             stream,

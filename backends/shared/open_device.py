@@ -17,7 +17,6 @@ from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.backends.shared.selftest import Examination
 from pie_edge.backends.shared.trial import Bench
-from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.backends.shared.weights import Weight
 from pie_edge.errors import DeviceLost
 from pie_edge.program.ops import Program, Role, Value
@@ -31,7 +30,8 @@ class Options:
     memory: int = 0
     exact: bool = False
     cache_dir: Path | None = None
-    tuning: Tuning | None = None
+    tuning: Any = None
+    """The backend's own, or None for what was measured or what is usual."""
     max_binding: int = 0
     self_test: bool = False
     """Run every kernel once, unless they passed here before."""
@@ -53,7 +53,7 @@ class OpenDevice:
         self.session = bench.session
         self.max_binding = bench.max_binding
         try:
-            self.tuning: Tuning = options.tuning or self._tuned(bench, options)
+            self.tuning: Any = options.tuning or self._tuned(bench, options)
         except BaseException:
             self.drain()
             self.session.close()
@@ -80,10 +80,10 @@ class OpenDevice:
         self.drain()
         self.session.close()
 
-    def _tuned(self, bench: Bench, options: Options) -> Tuning:
+    def _tuned(self, bench: Bench, options: Options) -> Any:
         """What was measured on this device before or, for a first load, in a second or two now. Software is not measured
         unless it is asked for: its defaults were, and its compiler takes longer than what there is to win."""
-        found = tune.remembered(bench.subject, options.cache_dir)
+        found = tune.remembered(bench, options.cache_dir)
         if found is None and options.tune and options.cache_dir is not None and not bench.software:
             record = tune.record(bench.subject, options.cache_dir)
             options.progress(
@@ -102,7 +102,7 @@ class OpenDevice:
             what = f"testing {self.title}'s kernels on {self.name} ({_how_often(passed)})"
             examine = partial(self._examine, lambda done, total: options.progress(done, total, what))
             options.progress(0, 0, what)
-            examination.check(self.title, self.name, self.facts.driver, not options.exact, examine)
+            examination.check(self.title, self.name, self.driver, not options.exact, examine)
         except BaseException:
             self.close()
             raise
@@ -137,6 +137,11 @@ class OpenDevice:
     @property
     def name(self) -> str:
         return str(self.facts.name)
+
+    @property
+    def driver(self) -> str:
+        """Which one serves it."""
+        return str(self.facts.driver)
 
     @property
     def software(self) -> bool:

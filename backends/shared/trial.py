@@ -10,9 +10,8 @@ from typing import Any
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.remembered import Subject
 from pie_edge.backends.shared.selftest import MadeWeight
-from pie_edge.backends.shared.tuning import Tuning
 from pie_edge.program import trace as ops
-from pie_edge.program.encodings import DType, Encoding
+from pie_edge.program.encodings import Affine, DType, Encoding
 from pie_edge.program.ops import Program, Role
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
@@ -21,6 +20,10 @@ _WIDTH = 1024
 """Rows and columns of the matrix that is measured: between a small model's and a large one's."""
 _LINKS = 8
 _HEADS, _KV_HEADS, _HEAD, _PAGE, _KEYS = 9, 3, 64, 16, 1024
+
+
+FOURS = Affine(4, 32, DType.F16, None)
+_SIXES, _BYTES = Affine(6, 16, DType.F32, 32), Affine(8, 16, DType.F32, 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +41,20 @@ class Bench:
     subject: Subject
     software: bool
     session: Any
-    compiler: Callable[[Any, Loader[Any], Tuning, int], Any]
+    compiler: Callable[[Any, Loader[Any], Any, int], Any]
     max_binding: int
-    default: Tuning
+    default: Any
+    """A backend's own tuning: a frozen dataclass with ``interleaved`` rows, and ``restored`` from a record."""
     finish: Callable[[], None]
     """Block until everything that was enqueued is done, and no longer."""
+    search: Callable[[Any], Any]
+    """Of a ``tune.Tuner``: tries variants kernel by kernel, and gives the best of all."""
 
 
 class Trial:
     """A chain ready to run. Raises what compiling it raises: a driver may refuse a variant."""
 
-    def __init__(self, bench: Bench, chain: Chain, tuning: Tuning) -> None:
+    def __init__(self, bench: Bench, chain: Chain, tuning: Any) -> None:
         self._bench = bench
         self._block = chain.block
         self._loader: Loader[Any] = Loader(bench.session, tuning.interleaved, bench.max_binding)
@@ -79,6 +85,11 @@ class Trial:
         self._compiler.close()
 
 
+def always(chain: Chain) -> Callable[[Any], Chain]:
+    """One that every variant runs."""
+    return lambda tuning: chain
+
+
 def products(tokens: int, encoding: Encoding) -> Chain:
     """x · wᵀ · wᵀ …"""
     t, layout = Trace("tune-linear"), StepLayout(Bucket(tokens, 1, 1, 1))
@@ -88,6 +99,11 @@ def products(tokens: int, encoding: Encoding) -> Chain:
     for _ in range(_LINKS):
         x = ops.linear(t, x, weight)
     return Chain(t.build(), layout.pack(_step(tokens, 0)).tobytes())
+
+
+def of_six_bits(tuning: Any) -> Chain:
+    """A decode's products with codes of six bits: as they are, or as the bytes that they become."""
+    return products(1, _SIXES if tuning.odd_bits else _BYTES)
 
 
 def attentions(rows: int) -> Chain:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,13 @@ class Tuning:
     one for all four. WGSL has none of buffers."""
     half_floats: bool = False
     """Whether WGSL reads halves by the type of their own, from ``shader-f16``; else it unpacks words."""
+
+    @classmethod
+    def restored(cls, found: Mapping[str, Any]) -> Self:
+        """From what was kept of one. Raises KeyError, TypeError or ValueError."""
+        linear = tuple((int(tokens), LinearVariant(**variant)) for tokens, variant in found["linear"])
+        attention = {name: AttentionVariant(**found[name]) for name in ("decode", "prefill")}
+        return cls(**{**found, **attention, "linear": linear})
 
     def tokens(self, rows: int) -> int:
         """Tokens an invocation of ``linear`` computes in a step of this many rows."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pie_edge.backend import Stop
 from pie_edge.backends.shared.remembered import Subject
+from pie_edge.backends.shared.shader_search import search
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.tune import tune_and_keep
 from pie_edge.backends.vulkan.compiler import Compiler
@@ -39,6 +40,7 @@ def bench(session: Session) -> Bench:
         max_binding=facts.max_binding,
         default=default_tuning(facts),
         finish=session.timeline.drain,
+        search=search,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pie_edge.backend import Stop
 from pie_edge.backends.shared.remembered import Subject
+from pie_edge.backends.shared.shader_search import search
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.tune import tune_and_keep
 from pie_edge.backends.wgpu.api import wgpu
@@ -40,6 +41,7 @@ def bench(session: Session, max_binding: int) -> Bench:
         compiler=Compiler,
         max_binding=max_binding,
         default=default_tuning(facts),
+        search=search,
         finish=session.timeline.finish,
     )
 

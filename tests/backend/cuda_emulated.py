@@ -67,6 +67,17 @@ def calls(*names: str) -> list[int]:
 
 
 @contextmanager
+def architecture(seen: int) -> Iterator[None]:
+    """The stand-in's device says that it has this compute capability, times ten, and has that much shared memory."""
+    driver = ctypes.CDLL(str(build.driver()))
+    driver.simt_architecture(ctypes.c_int(seen))
+    try:
+        yield
+    finally:
+        driver.simt_architecture(ctypes.c_int(86))
+
+
+@contextmanager
 def driver_version(version: int) -> Iterator[None]:
     """The stand-in says that it serves this CUDA version, times a thousand."""
     driver, memory = ctypes.CDLL(str(build.driver())), ctypes.c_size_t(4 << 30)

@@ -214,7 +214,7 @@ def test_what_tuning_found_is_used_by_later_loads_of_the_same_kernels(
     default = bench.default
     other = replace(default, linear=tuple((tokens, LinearVariant(1, 4)) for tokens, _ in default.linear))
     shared_tune.remember(bench.subject, tmp_path, other)
-    assert shared_tune.remembered(bench.subject, tmp_path) == other
+    assert shared_tune.remembered(bench, tmp_path) == other
     live = api.live(Options(cache_dir=tmp_path))
     assert live.tuning == other
     live.close()
@@ -256,7 +256,7 @@ def test_the_command_measures_all_variants_and_keeps_the_fastest(
         second = len(seen) > 1 and seen[-2].program.name == chain.program.name
         return Played(lambda: 1e-3 if second else 2e-3)
 
-    monkeypatch.setattr(shared_tune._Tuner, "_trial", played)
+    monkeypatch.setattr(shared_tune.Tuner, "_trial", played)
     monkeypatch.setenv("PIE_EDGE_CACHE", str(tmp_path))
     with pytest.raises(SystemExit) as ended:
         app.start(["tune", "--backend", api.name])
@@ -269,7 +269,7 @@ def test_the_command_measures_all_variants_and_keeps_the_fastest(
         "attention, a decode",
         "attention, a prefill",
     ]
-    assert shared_tune.remembered(bench.subject, tmp_path) not in (None, bench.default)
+    assert shared_tune.remembered(bench, tmp_path) not in (None, bench.default)
 
 
 def test_ctrl_c_ends_a_tuning_between_two_trials_and_keeps_nothing(
@@ -282,7 +282,7 @@ def test_ctrl_c_ends_a_tuning_between_two_trials_and_keeps_nothing(
         runs.append(1e-3)
         return runs[-1]
 
-    monkeypatch.setattr(shared_tune._Tuner, "_trial", lambda self, chain, tuning: Played(seconds))
+    monkeypatch.setattr(shared_tune.Tuner, "_trial", lambda self, chain, tuning: Played(seconds))
     monkeypatch.setenv("PIE_EDGE_CACHE", str(tmp_path))
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -298,7 +298,7 @@ def test_ctrl_c_ends_a_tuning_between_two_trials_and_keeps_nothing(
 def test_a_tuning_that_cannot_be_kept_says_so_and_fails(
     api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shared_tune._Tuner, "_trial", lambda self, chain, tuning: Played(lambda: 1e-3))
+    monkeypatch.setattr(shared_tune.Tuner, "_trial", lambda self, chain, tuning: Played(lambda: 1e-3))
     (tmp_path / "cache").write_text("a file where the folder should be")
     monkeypatch.setenv("PIE_EDGE_CACHE", str(tmp_path / "cache"))
     with pytest.raises(SystemExit) as ended:
@@ -313,12 +313,12 @@ def test_a_broken_record_of_tuning_is_measured_anew(bench: Bench, tmp_path: Path
     shared_tune.remember(bench.subject, tmp_path, bench.default)
     (record,) = tmp_path.glob("*.tuning")
     kept = record.read_text(encoding="utf-8")
-    assert shared_tune.remembered(bench.subject, tmp_path) == bench.default
+    assert shared_tune.remembered(bench, tmp_path) == bench.default
     changed = kept.replace('"split": 512', '"split": 99')
     assert changed != kept
     for text in ("", "[]", '{"linear": 3}', '{"interleaved": 8}', changed):
         record.write_text(text, encoding="utf-8")
-        assert shared_tune.remembered(bench.subject, tmp_path) is None
+        assert shared_tune.remembered(bench, tmp_path) is None
 
 
 def test_a_short_tuning_measures_and_ends_with_something_usable(bench: Bench) -> None:

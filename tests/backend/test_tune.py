@@ -11,6 +11,7 @@ import pytest
 from pie_edge.backend import Stop
 from pie_edge.backends.shared import tune
 from pie_edge.backends.shared.remembered import Subject
+from pie_edge.backends.shared.shader_search import search
 from pie_edge.backends.shared.trial import Bench, Chain
 from pie_edge.backends.shared.tuning import LinearVariant, Tuning, software
 from tests.backend.opening_on_device import Played
@@ -27,7 +28,7 @@ class NoSession:
     stop = Stop()
 
 
-BENCH = Bench(Subject("none", "a device", "1", ""), True, NoSession(), nothing, 1 << 27, DEFAULT, nothing)
+BENCH = Bench(Subject("none", "a device", "1", ""), True, NoSession(), nothing, 1 << 27, DEFAULT, nothing, search)
 
 
 @pytest.mark.parametrize("gain", [0.0, 0.2])
@@ -43,7 +44,7 @@ def test_tuning_takes_what_is_clearly_faster_and_nothing_else_however_much_measu
             true = 1.0 - gain * (tuning.linear[0] == FAST.linear[0])
             return Played(lambda: true * chance.gauss(1.0, 0.03) * (10 if chance.random() < 0.125 else 1))
 
-        monkeypatch.setattr(tune._Tuner, "_trial", played)
+        monkeypatch.setattr(tune.Tuner, "_trial", played)
         told: list[tune.Choice] = []
         assert tune.tune(BENCH, report=told.append) == (FAST if gain else DEFAULT)
         assert told[0].kernel == "linear, 1 tokens"
@@ -55,7 +56,7 @@ def test_tuning_takes_what_is_clearly_faster_and_nothing_else_however_much_measu
 
 
 def test_a_tuning_without_time_stays_with_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tune._Tuner, "_trial", lambda self, chain, tuning: Played(lambda: 1e-3))
+    monkeypatch.setattr(tune.Tuner, "_trial", lambda self, chain, tuning: Played(lambda: 1e-3))
     told: list[tune.Choice] = []
     assert tune.tune(BENCH, seconds=0.0, report=told.append) == DEFAULT
     assert {str(choice).partition("; ")[2] for choice in told} == {"too little time to tell, the default stays"}

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 INCLUDE = Path(__file__).parent / "include"
 COMPILER = "g++"
@@ -72,7 +73,9 @@ def compiled(text: str, defines: Sequence[str] = (), extra: Sequence[str] = ()) 
     key = _key(source, _headers(), flags, defines)
     target = _folder() / f"{key}.so"
     if not target.exists():
-        runtime = [_runtime(name, flags) for name in ("runtime", *(["trace"] if "-DSIMT_TRACE" in flags else []))]
+        runtime = [
+            _runtime(name, flags) for name in ("runtime", "async", *(["trace"] if "-DSIMT_TRACE" in flags else []))
+        ]
         with tempfile.TemporaryDirectory(dir=target.parent) as made:
             path, unlinked, linked = (Path(made) / f"kernels.{kind}" for kind in ("cpp", "o", "so"))
             path.write_text(source)
@@ -152,7 +155,7 @@ class Library:
         self._library.simt_order(ctypes.c_uint(order), ctypes.c_ulonglong(seed))
 
     def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
-        """Arrays go as their addresses, floats as float32, ints as 32-bit words. Raises KernelError."""
+        """Arrays go as their addresses, floats as float32, ints as 32-bit words, bytes as a structure. Raises KernelError."""
         held = [_argument(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * max(len(held), 1))(*[ctypes.addressof(one) for one in held])
         launched = getattr(self._library, f"simt_launch_{name}")
@@ -168,10 +171,12 @@ class Library:
         return [dict(zip(names, found[5 * i : 5 * i + 5], strict=True)) for i in range(3)]
 
 
-def _argument(value: object) -> ctypes._SimpleCData[object]:
+def _argument(value: object) -> Any:
+    if isinstance(value, bytes):
+        return ctypes.create_string_buffer(value, len(value))
     if isinstance(value, float):
         return ctypes.c_float(value)
     if isinstance(value, int):
         return ctypes.c_uint32(value & 0xFFFFFFFF)
-    address = value.ctypes.data if hasattr(value, "ctypes") else value
-    return ctypes.c_void_p(address)  # type: ignore[arg-type]
+    address: Any = value.ctypes.data if hasattr(value, "ctypes") else value
+    return ctypes.c_void_p(address)

@@ -30,6 +30,8 @@ struct Function {
   int count, sizes[64];
   const char* (*message)();
   void (*schedule)(unsigned, unsigned long long);
+  void (*limit)(size_t);
+  size_t dynamic = 48 << 10;  // shared memory that a launch may ask for
   void (*counts)(uint64_t*);  // of a traced library, else null
   std::string name;
 };
@@ -43,7 +45,9 @@ std::recursive_mutex lock;
 int broken = SUCCESS;
 std::string told = "no error";
 size_t memory = 4ull << 30, used = 0;
-int version = 13000, context, retained = 0;
+int version = 13000, architecture = 86, context, retained = 0;
+// A block's shared memory at most: 64, 99 or 227 KiB.
+size_t shared_limit() { return (architecture < 80 ? 64ul : architecture == 90 ? 227ul : 99ul) << 10; }
 std::map<std::string, uint64_t> calls;
 unsigned order = 0;
 unsigned long long seed = 0;
@@ -69,6 +73,7 @@ extern "C" {
 
 // For tests: what there seems to be, and what was called.
 void simt_driver(int driver_version, size_t total) { version = driver_version, memory = total; }
+void simt_architecture(int seen) { architecture = seen; }
 uint64_t simt_calls(const char* name) { return calls[name]; }
 void simt_schedule(unsigned new_order, unsigned long long new_seed) { order = new_order, seed = new_seed; }
 void simt_counted(const char* kernel, uint64_t* found) {
@@ -85,7 +90,8 @@ int cuDeviceGet(int* device, int) { *device = 0; return SUCCESS; }
 int cuDeviceGetName(char* name, int room, int) { snprintf(name, room, "SIMT CPU emulation"); return SUCCESS; }
 int cuDeviceTotalMem_v2(size_t* found, int) { *found = memory; return SUCCESS; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {39, 1536}, {75, 8}, {76, 6}, {97, 101376}, {134, -1}};
+  const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {39, 1536},
+      {75, architecture / 10}, {76, architecture % 10}, {97, (int)shared_limit()}, {134, -1}};
   auto found = known.find(attribute);
   *value = found == known.end() ? 0 : found->second;
   return SUCCESS;
@@ -200,17 +206,38 @@ int cuModuleGetFunction(void** found, void* module, const char* name) {
     function->count = sizes(function->sizes, 64);
     function->message = (const char* (*)())dlsym(owner->library, "simt_message");
     function->schedule = (void (*)(unsigned, unsigned long long))dlsym(owner->library, "simt_order");
+    function->limit = (void (*)(size_t))dlsym(owner->library, "simt_shared");
     function->counts = (void (*)(uint64_t*))dlsym(owner->library, "simt_counts");
     function->name = name;
   }
   *found = function.get();
   return SUCCESS;
 }
-int cuFuncSetAttribute(void*, int, int) { ENTER; return broken; }
+int cuFuncSetAttribute(void* given, int attribute, int value) {
+  ENTER;
+  if (attribute != 8 || (size_t)value > shared_limit()) return INVALID_VALUE;
+  static_cast<Function*>(given)->dynamic = value;
+  return broken;
+}
+// As simt.h reads it: the manual's rules for boxes of halves that are swizzled by 128 bytes.
+int cuTensorMapEncodeTiled(void* map, unsigned type, unsigned rank, void* address, const uint64_t* extents, const uint64_t* strides,
+                           const uint32_t* box, const uint32_t* steps, unsigned interleave, unsigned swizzle, unsigned, unsigned fill) {
+  ENTER;
+  bool fine = (uintptr_t)map % 64 == 0 && type == 6 && rank == 3 && (uintptr_t)address % 16 == 0 && !interleave && swizzle == 3 && !fill;
+  fine = fine && box[0] * 2 == 128 && strides[0] % 16 == 0 && strides[1] % 16 == 0 && strides[0] >= 2 * extents[0];
+  for (int i = 0; i < 3; i++) fine = fine && extents[i] && box[i] && box[i] <= 256 && steps[i] == 1;
+  if (!fine) return INVALID_VALUE;
+  uint64_t words[16] = {(uint64_t)address, extents[0], extents[1], extents[2], strides[0], strides[1]};
+  uint32_t small[4] = {box[0], box[1], box[2], swizzle};
+  memcpy(words + 6, small, sizeof small);
+  memcpy(map, words, sizeof words);
+  return broken;
+}
 int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** arguments, void**) {
   ENTER;
   auto* function = static_cast<Function*>(given);
+  if (shared > function->dynamic) return INVALID_VALUE;
   std::vector<std::vector<char>> values;
   for (int i = 0; i < function->count; i++)
     values.emplace_back((char*)arguments[i], (char*)arguments[i] + function->sizes[i]);
@@ -218,6 +245,7 @@ int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned 
     std::vector<void*> places;
     for (auto& value : values) places.push_back(value.data());
     function->schedule(order, seed);
+    function->limit(shared_limit());
     int failed = function->launch(places.data(), {gx, gy, gz}, {bx, by, bz}, shared);
     if (function->counts) {
       uint64_t found[COUNTS];

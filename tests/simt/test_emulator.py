@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 pytest.importorskip("tests.support.needs_simt")
 
@@ -56,6 +58,30 @@ extern "C" __global__ void greedy() {
   extern __shared__ float s[];
   s[threadIdx.x] = 0.0f;
 }
+struct alignas(1024) Room {
+  unsigned short x[64 * 64];
+  unsigned long long arrived;
+};
+extern "C" __global__ void hopper(const __grid_constant__ TensorMap map, const unsigned* a, float* d, unsigned without) {
+  __shared__ Room room;
+  if (threadIdx.x == 0) barrier_start(&room.arrived);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    barrier_expect(&room.arrived, sizeof room.x);
+    tensor_load(room.x, map, 0, 0, 0, &room.arrived);
+  }
+  if (without != 1) barrier_wait(&room.arrived, without == 3);
+  float sums[32] = {};
+  unsigned w[4];
+  for (int i = 0; i < 4; i++) w[i] = a[4 * threadIdx.x + i];
+  if (without != 4) wgmma_fence();
+  wgmma_m64n64k16(sums, w, room.x + 16, false);
+  wgmma_commit();
+  if (without != 2) wgmma_wait<0>(sums);
+  for (int i = 0; i < 32; i++) d[32 * threadIdx.x + i] = sums[i];
+  barrier_wait(&room.arrived, 0);
+  wgmma_wait<0>(sums);
+}
 extern "C" __global__ void multiplied(const unsigned* a, const unsigned* b, float* d) {
   float own[4] = {};
   unsigned x[4], w[2];
@@ -65,6 +91,9 @@ extern "C" __global__ void multiplied(const unsigned* a, const unsigned* b, floa
   for (int i = 0; i < 4; i++) d[4 * threadIdx.x + i] = own[i];
 }
 """
+
+
+Floats = NDArray[np.float32]
 
 
 @cache
@@ -128,6 +157,42 @@ def test_a_copy_is_there_when_it_was_waited_for_and_not_before() -> None:
     assert np.isnan(y).all()
 
 
+def hopper(without: int = 0) -> tuple[Floats, Floats]:
+    """What the kernel finds of 64 rows of weights by 60 of x, and what it should, in the fragments of the PTX manual's
+    "Register Fragments for wgmma.mma_async.m64k16": a warp has 16 rows of a and of d, as in mma."""
+    rng = np.random.default_rng(1)
+    a, x = rng.standard_normal((64, 16)).astype(np.float16), rng.standard_normal((60, 64)).astype(np.float16)
+    given, d = np.zeros((128, 4, 2), np.float16), np.full((128, 32), np.nan, np.float32)
+    row = [warp * 16 + g for warp in range(4) for g in range(8) for _ in range(4)]
+    for thread in range(128):
+        for i in range(4):
+            given[thread, i] = a[row[thread] + i % 2 * 8, thread % 4 * 2 + i // 2 * 8 :][:2]
+    tensor = struct.pack("<6Q4I8Q", x.ctypes.data, 64, 60, 1, 128, 128 * 60, 64, 64, 1, 3, *[0] * 8)
+    launched("hopper", 128, tensor, given, d, without)
+    found = np.zeros((64, 64), np.float32)
+    for thread in range(128):
+        for i in range(32):
+            found[row[thread] + i % 4 // 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2] = d[thread, i]
+    expected = np.zeros((64, 64), np.float32)
+    expected[:, :60] = a.astype(np.float32) @ x[:, 16:32].astype(np.float32).T
+    return found, expected
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_hoppers_engines_bring_boxes_and_multiply_them_and_outside_of_a_tensor_there_are_zeros(order: int) -> None:
+    library().schedule(order, 3)
+    found, expected = hopper()
+    library().schedule(0)
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
+
+
+def test_what_hoppers_engines_do_is_there_when_it_was_waited_for_and_not_before() -> None:
+    assert np.isnan(
+        hopper(without=1)[0][:16]
+    ).all()  # the first warp: at its end it waits, and the others see what has come
+    assert not hopper(without=2)[0].any()
+
+
 def refused(says: str, run: Callable[[], None]) -> None:
     with pytest.raises(build.KernelError, match=says):
         run()
@@ -140,6 +205,8 @@ def test_what_a_kernel_does_wrong_is_said() -> None:
     refused(r"an illegal address \(0x", lambda: launched("far_away", 1, y))
     refused("a misaligned address", lambda: launched("misaligned", 1, X, y, flags=build.ALIGNED))
     refused("a race in shared memory", lambda: launched("raced", 64, X, y, flags=build.TRACED))
+    refused("an mbarrier .* that nobody completes", lambda: hopper(without=3))
+    refused("wgmma without a fence", lambda: hopper(without=4))
     refused("131072 bytes", lambda: launched("greedy", 32, shared=128 << 10))
     launched("reversed", 64, X, y, flags=build.TRACED)
     assert y[0] == 63

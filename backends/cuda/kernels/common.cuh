@@ -61,3 +61,13 @@ __device__ __forceinline__ u32 sequence_of(u32 row, const u32* starts, u32 seque
   }
   return low;
 }
+
+// Four values of a row from `column` on, with zeros past its end.
+__device__ __forceinline__ float4 four_of(const float* x, u32 column, u32 columns) {
+  if (x == nullptr || column >= columns) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (columns % 4 == 0) return __ldg((const float4*)(x + column));
+  float values[4];
+#pragma unroll
+  for (u32 i = 0; i < 4; i++) values[i] = column + i < columns ? x[column + i] : 0.0f;
+  return make_float4(values[0], values[1], values[2], values[3]);
+}

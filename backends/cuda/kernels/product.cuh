@@ -43,16 +43,6 @@ struct Brought {
   }
 };
 
-// Four values of a row from `column` on, with zeros past its end.
-__device__ __forceinline__ float4 four_of(const float* x, u32 column, u32 columns) {
-  if (x == nullptr || column >= columns) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  if (columns % 4 == 0) return __ldg((const float4*)(x + column));
-  float values[4];
-#pragma unroll
-  for (u32 i = 0; i < 4; i++) values[i] = column + i < columns ? x[column + i] : 0.0f;
-  return make_float4(values[0], values[1], values[2], values[3]);
-}
-
 #if INTEGERS
 __device__ __forceinline__ u32 bytes_of(const int values[4]) {
   return (u32)(values[0] & 255) | (u32)(values[1] & 255) << 8 | (u32)(values[2] & 255) << 16 | (u32)(values[3] & 255) << 24;

@@ -62,21 +62,27 @@ struct Factor { float scale, minimum; };  // a weight is scale · (code − CODE
 __device__ __forceinline__ u32 word_of(const Packing& p, const u32* words, u32 row, u32 word) {
   return __ldg(words + ((size_t)(row / ROWS) * p.row_words + word) * ROWS + row % ROWS);
 }
-__device__ __forceinline__ Factor factor_of(const Packing& p, const Matrix& m, u32 row, u32 group) {
+// A group's scale is one word, or two beside a float's minimum; halves without minima are two groups to a word.
+#define SCALE_WORDS (SCALES == FLOAT_MINIMUM ? 2 : 1)
+__device__ __forceinline__ u32 scale_word(u32 group) {
+  return SCALES == FLOAT_MINIMUM ? 2 * group : SCALES == HALF || SCALES == BRAIN ? group / 2 : group;
+}
+__device__ __forceinline__ Factor factor_from(float zero, u32 word, u32 second, u32 group) {
 #if SCALES == HALF_MINIMUM
-  u32 word = word_of(p, m.scales, row, group);
   float scale = half_to_float((u16)word), minimum = half_to_float((u16)(word >> 16));
 #elif SCALES == FLOAT_MINIMUM
-  float scale = __uint_as_float(word_of(p, m.scales, row, 2 * group));
-  float minimum = __uint_as_float(word_of(p, m.scales, row, 2 * group + 1));
+  float scale = __uint_as_float(word), minimum = __uint_as_float(second);
 #elif SCALES == FLOAT
-  float scale = __uint_as_float(word_of(p, m.scales, row, group)), minimum = -m.zero * scale;
+  float scale = __uint_as_float(word), minimum = -zero * scale;
 #else
-  u32 word = word_of(p, m.scales, row, group / 2);
   u16 bits = (u16)(group % 2 ? word >> 16 : word);
-  float scale = SCALES == HALF ? half_to_float(bits) : bf16_to_float(bits), minimum = -m.zero * scale;
+  float scale = SCALES == HALF ? half_to_float(bits) : bf16_to_float(bits), minimum = -zero * scale;
 #endif
   return {scale, minimum + CODE_BIAS * scale};
+}
+__device__ __forceinline__ Factor factor_of(const Packing& p, const Matrix& m, u32 row, u32 group) {
+  u32 word = scale_word(group);
+  return factor_from(m.zero, word_of(p, m.scales, row, word), SCALE_WORDS == 2 ? word_of(p, m.scales, row, word + 1) : 0, group);
 }
 
 __device__ __forceinline__ uint4 item_of(const Packing& p, const uint4* codes, u32 row, u32 item) {

@@ -45,21 +45,24 @@ inline void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], i
   simt::warp_sync(~0u, 9, line);
 }
 
-// A copy is made when it is waited for and not before: who forgets to wait reads what was there.
-inline void copy_async(void* shared, const void* global) {
-  auto& groups = simt::now.fiber->copies;
-  if (groups.empty()) groups.emplace_back();
-  if ((uintptr_t)shared % 16 || (uintptr_t)global % 16) simt::fail("cp.async of an address that 16 does not divide");
-  groups.back().push_back({shared, global, 16});
+// What runs on its own is done when it is waited for and not before: who forgets to wait reads what was there. async.cpp has how.
+inline void copy_async(void* shared, const void* global) { simt::copy(shared, global); }
+inline void copy_commit() { simt::commit_copies(); }
+template <int PENDING> inline void copy_wait() { simt::wait_for_copies(PENDING); }
+
+inline void* aligned_1024(void* shared) { return (void*)(((uintptr_t)shared + 1023) & ~1023ul); }
+
+using TensorMap = simt::TensorMap;
+inline void barrier_start(unsigned long long* barrier) { simt::barrier_start(barrier); }
+inline void barrier_expect(unsigned long long* barrier, unsigned bytes) { simt::barrier_expect(barrier, bytes); }
+inline void barrier_wait(unsigned long long* barrier, unsigned parity, int line = __builtin_LINE()) {
+  simt::barrier_wait(barrier, parity, line);
 }
-inline void copy_commit() {
-  auto& groups = simt::now.fiber->copies;
-  groups.resize(groups.empty() ? 2 : groups.size() + 1);
+inline void tensor_load(void* shared, const TensorMap& map, int x, int y, int z, unsigned long long* barrier) {
+  simt::tensor_load(shared, map, x, y, z, barrier);
 }
-template <int PENDING> inline void copy_wait() {
-  auto& groups = simt::now.fiber->copies;
-  while (groups.size() > PENDING + 1) {
-    for (auto& copy : groups.front()) memcpy(copy.target, copy.source, copy.size);
-    groups.erase(groups.begin());
-  }
-}
+
+inline void wgmma_fence() { simt::products_fence(); }
+inline void wgmma_commit() { simt::commit_products(); }
+template <int PENDING> inline void wgmma_wait(float d[32], int line = __builtin_LINE()) { simt::wait_for_products(PENDING, line); }
+inline void wgmma_m64n64k16(float d[32], const unsigned a[4], const void* b, bool adds) { simt::multiply(d, a, b, adds); }

@@ -81,6 +81,10 @@ static void deadlock() {
   int at_block = 0, at_warp = 0, block_line = 0, warp_line = 0;
   for (int i = 0; i < now.block->threads; i++) {
     Fiber* f = &now.block->fibers[i];
+    if (f->warp->paused & 1u << f->lane) fail("deadlock: threads wait at an mbarrier (line %d) that nobody completes", f->line);
+  }
+  for (int i = 0; i < now.block->threads; i++) {
+    Fiber* f = &now.block->fibers[i];
     uint32_t bit = 1u << f->lane;
     if (f->warp->parked & bit) at_block++, block_line = f->line;
     if (f->warp->waiting & bit) at_warp++, warp_line = f->line;
@@ -92,6 +96,20 @@ static void yield_to_others(Fiber* fiber) {
   Fiber* next = next_fiber(fiber);
   if (!next) deadlock();
   if (next != fiber) go(fiber, next);
+}
+
+void pause(int line) {
+  Fiber* f = now.fiber;
+  f->line = line;
+  f->warp->paused |= 1u << f->lane;
+  f->warp->ready &= ~(1u << f->lane);
+  yield_to_others(f);
+}
+void wake() {
+  for (int i = 0; i < now.block->warp_count; i++) {
+    Warp& w = now.block->warps[i];
+    w.ready |= w.paused, w.paused = 0;
+  }
 }
 
 void warp_sync(uint32_t mask, int operation, int line) {
@@ -151,13 +169,13 @@ static void finish() {
   Block* b = now.block;
   Warp* w = f->warp;
   uint32_t bit = 1u << f->lane;
-  for (auto& group : f->copies)
-    if (!group.empty()) fail("a thread ends while its cp.async was not waited for");
+  check_waited(*f);
   if (b->parked) fail("a thread ends while %d wait at __syncthreads", b->parked);
   if (w->waiting) fail("a lane ends while others wait at a collective (line %d)", w->lanes[__builtin_ctz(w->waiting)]->line);
   w->ready &= ~bit;
   w->alive &= ~bit;
   void* ended;
+  if (b->alive == 1) check_waited(*b);
   if (--b->alive) {
     Fiber* next = next_fiber(f);
     if (!next) deadlock();
@@ -201,11 +219,11 @@ static Block* the_block() {
 static void set_up(Block* b, dim3 extent) {
   static uint64_t blocks = 0;
   b->number = ++blocks;
-  b->used = 0, b->parked = 0, b->alive = b->threads, b->epoch = 0;
+  b->barriers.clear(), b->used = 0, b->parked = 0, b->alive = b->threads, b->epoch = 0;
   for (int w = 0; w < b->warp_count; w++) {
     Warp* warp = &b->warps[w];
     int there = b->threads - w * 32;
-    warp->number = w, warp->waiting = warp->parked = 0, warp->epoch = 0;
+    warp->number = w, warp->waiting = warp->parked = warp->paused = 0, warp->epoch = 0;
     warp->alive = warp->ready = there >= 32 ? ~0u : (1u << there) - 1;
   }
   for (int t = 0; t < b->threads; t++) {
@@ -213,7 +231,7 @@ static void set_up(Block* b, dim3 extent) {
     f->warp = &b->warps[t >> 5], f->lane = t & 31, f->phase = 0, f->line = 0;
     f->warp->lanes[f->lane] = f;
     f->place = {t % extent.x, t / extent.x % extent.y, t / extent.x / extent.y};
-    f->copies.clear();
+    f->copies.clear(), f->products.clear(), f->fenced = false;
     // Stacks begin at other places of their pages: else all would share a few lines of the cache.
     char* top = b->stacks + (size_t)(t + 1) * STACK - (t * 320) % 16384 - 64;
     void** stack = (void**)((uintptr_t)top & ~15ul);
@@ -293,3 +311,4 @@ int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, s
 
 SIMT_EXPORT const char* simt_message() { return simt::message; }
 SIMT_EXPORT void simt_order(unsigned order, unsigned long long seed) { simt::order = order, simt::seed = seed * 2 + 1; }
+SIMT_EXPORT void simt_shared(size_t limit) { simt::shared_limit = limit; }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -15,6 +16,7 @@
 #define __device__
 #define __host__
 #define __constant__ static
+#define __grid_constant__
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
@@ -30,7 +32,14 @@ constexpr size_t ARENA = 256 << 10;
 constexpr int SYNCWARP = 1;
 enum Order : unsigned { FORWARD, BACKWARD, SHUFFLED };
 
-struct Copy { void* target; const void* source; size_t size; };
+struct Copy { void* target; const void* source; };
+// A wgmma's part of one lane.
+struct Product { float* d; const unsigned* a; const char* b; bool adds; };
+// As driver.cpp writes it, in the place of what NVIDIA's driver would: of halves, extents and box from the innermost on.
+struct TensorMap { uint64_t address, extents[3], strides[2]; uint32_t box[3], swizzle; uint64_t more[8]; };
+struct Box { void* target; TensorMap map; int from[3]; };
+// An mbarrier of one arrival.
+struct Barrier { uint64_t turns; int64_t bytes; bool arrived; std::vector<Box> boxes; };
 
 struct Warp;
 struct Fiber {
@@ -41,10 +50,14 @@ struct Fiber {
   int operation;
   uint32_t mask;
   Warp* warp;
-  std::vector<std::vector<Copy>> copies;  // cp.async groups that have not been waited for; the last is not committed
+  // Groups of cp.async and of wgmma that have not been waited for; the last is not committed.
+  std::vector<std::vector<Copy>> copies;
+  std::vector<std::vector<Product>> products;
+  bool fenced;
 };
 struct Warp {
-  uint32_t ready, alive, waiting, parked;  // lanes that can run, that have not ended, that wait for lanes, for the block
+  // Lanes that can run, that have not ended, that wait for lanes, for the block, for an mbarrier.
+  uint32_t ready, alive, waiting, parked, paused;
   int number;
   uint64_t epoch;  // __syncwarps that all of it passed
   Fiber* lanes[32];
@@ -59,6 +72,7 @@ struct Block {
   void* host;
   char *stacks, *arena, *dynamic;
   size_t used, dynamic_size, most_used;
+  std::map<const void*, Barrier> barriers;
 };
 struct Context {
   uint3 thread, block_place;
@@ -78,13 +92,35 @@ extern size_t shared_limit;
 void block_ended();
 // An access from a place of the code.
 void touch(const void* place, int size, bool write, void* from);
+// One of an engine of its own, on behalf of this thread: it can race, and is no instruction.
+void engine_touch(const void* place, int size, bool write);
 #else
 inline void block_ended() {}
+inline void touch(const void*, int, bool, void*) {}
+inline void engine_touch(const void*, int, bool) {}
 #endif
 
 [[noreturn]] void fail(const char* form, ...);
 void warp_sync(uint32_t mask, int operation, int line);
 void block_sync(int line);
+// Until somebody wakes all that pause.
+void pause(int line);
+void wake();
+
+void copy(void* shared, const void* global);
+void commit_copies();
+void wait_for_copies(size_t pending);
+void barrier_start(const void* barrier);
+void barrier_expect(const void* barrier, unsigned bytes);
+void barrier_wait(const void* barrier, unsigned parity, int line);
+void tensor_load(void* shared, const TensorMap& map, int x, int y, int z, const void* barrier);
+void products_fence();
+void multiply(float* d, const unsigned* a, const void* b, bool adds);
+void commit_products();
+void wait_for_products(size_t pending, int line);
+// Fails if something that runs on its own was not waited for by a thread that ends, or by a block.
+void check_waited(const Fiber& fiber);
+void check_waited(const Block& block);
 // Each lane's value, 64 bytes at most, to all lanes of the mask.
 uint64_t (*exchange(uint32_t mask, const void* value, size_t size, int operation, int line))[8];
 // All blocks of a grid, one after the other; 0, or 1 with a message.
@@ -114,6 +150,11 @@ template <class T, int SITE> SIMT_UNTRACED T& shared_array() {
   }
   return *reinterpret_cast<T*>(place);
 }
+template <class T> SIMT_UNTRACED inline T argument(const void* place) {
+  T value;
+  memcpy(&value, place, sizeof value);
+  return value;
+}
 template <class T> inline T* dynamic_shared() { return reinterpret_cast<T*>(now.block->dynamic); }
 
 template <class... A> int sizes(void (*)(A...), int* found, int room) {
@@ -126,7 +167,7 @@ template <class... A> int launch(void (*kernel)(A...), void** arguments, dim3 gr
   auto entry = [](void* given) SIMT_UNTRACED {
     Call* c = (Call*)given;
     [&]<size_t... I>(std::index_sequence<I...>) SIMT_UNTRACED {
-      c->kernel(*(std::remove_const_t<A>*)c->arguments[I]...);
+      c->kernel(argument<std::remove_const_t<A>>(c->arguments[I])...);
     }(std::index_sequence_for<A...>{});
   };
   return launch_entry(entry, &call, grid, block, dynamic_size);

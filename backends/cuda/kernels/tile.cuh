@@ -1,0 +1,122 @@
+// Weights on their way to tensor cores: what linear_tile.cu and linear_wgmma.cu have in common. A block has 64 rows of x, as halve.cu
+// made them, by 128 rows of weights, or by 64 of each of a gated unit's two: each of its eight warps has two row groups.
+//
+// Codes are whole numbers, exact as halves. Products of 32 columns are summed by tensor cores, then scaled by their group's factors.
+// Which columns a lane multiplies is free, if x and weights agree: lane 4r + c has columns 8c … 8c + 7 of row r.
+#pragma once
+#include "weights.cuh"
+
+#define WARPS 8
+#define TOKENS 64
+#define GROUPS 2  // row groups of a warp: with a gate, one of each matrix
+
+struct Linear {
+  const u16 *high, *low;
+  const float2* units;
+  const u32* tokens;  // the true number, or null where there are `most`
+  u32 most, rows;     // of the room of x
+  u32 act;            // of a gated unit, or 0
+  u32 ends[3];        // of the matrices' blocks
+};
+
+#define VECTORS (BLOCK / ITEM)  // 16-byte vectors of a row's 32 columns
+#define HIGH_WORDS (FORMAT == AFFINE5 ? 1 : FORMAT == AFFINE6 ? 2 : 0)
+#define WORDS (QUANTISED ? SCALE_WORDS + HIGH_WORDS : 0)
+#define CHUNKS (ROWS * VECTORS + 2 * WORDS)  // 16-byte pieces of 32 columns of a row group
+
+// 32 columns of a row group: codes as they lie in memory, but for rows that swap places so that lanes read other banks; then words of
+// scales, and of codes' high bits.
+struct Piece {
+  uint4 chunks[CHUNKS];
+  __device__ __forceinline__ static u32 place(u32 vector, u32 row) { return vector * ROWS + (row ^ vector * (ROWS / VECTORS)); }
+  __device__ __forceinline__ u32 word(u32 number, u32 row) const { return ((const u32*)(chunks + ROWS * VECTORS))[number * ROWS + row]; }
+};
+
+// Where a warp's row groups lie. Past the end the last one stands in: its products go nowhere.
+struct Own {
+  const uint4* codes[GROUPS];
+  const u32* scales[GROUPS];
+  float zeros[GROUPS];
+  u32 first;
+  __device__ __forceinline__ Own(const Packing& p, const Matrix& m, const Matrix& gated, u32 act, u32 tile) {
+    first = (tile * WARPS + threadIdx.x / 32) * (act ? 1 : GROUPS);
+#pragma unroll
+    for (u32 n = 0; n < GROUPS; n++) {
+      const Matrix& of = act && n ? gated : m;
+      size_t group = min(act ? first : first + n, (m.rows + ROWS - 1) / ROWS - 1);
+      codes[n] = of.codes + group * p.items() * ROWS, scales[n] = of.scales + group * p.row_words * ROWS, zeros[n] = of.zero;
+    }
+  }
+};
+
+// A warp's own pieces of a block of columns: nobody else reads them.
+__device__ __forceinline__ void bring_pieces(Piece pieces[GROUPS], const Packing& p, const Own& own, u32 block) {
+#pragma unroll
+  for (u32 i = threadIdx.x & 31; i < GROUPS * CHUNKS; i += 32) {
+    u32 n = i / CHUNKS, chunk = i % CHUNKS, to = chunk;
+    const uint4* from;
+    if (chunk < ROWS * VECTORS) {
+      from = (n ? own.codes[1] : own.codes[0]) + (size_t)block * VECTORS * ROWS + chunk;
+      to = Piece::place(chunk / ROWS, chunk % ROWS);
+    } else {
+      u32 number = chunk - ROWS * VECTORS, word = scale_word(block * BLOCK / p.group);
+      if (number >= 2 * SCALE_WORDS) word = p.scale_words + HIGH_WORDS * block, number -= 2 * SCALE_WORDS;
+      from = (const uint4*)((n ? own.scales[1] : own.scales[0]) + (size_t)word * ROWS) + number;
+    }
+    copy_async(pieces[n].chunks + to, from);
+  }
+}
+
+#if QUANTISED
+#define OFFSET (FORMAT == AFFINE8 || FORMAT == LOOKUP4 ? 128 : 0)  // added to codes, so that they are unsigned bytes
+
+// Codes of columns 8c … 8c + 7, plus OFFSET, a byte each.
+__device__ __forceinline__ uint2 bytes_of(const Packing& p, const Piece& piece, u32 row, u32 c) {
+#if FORMAT == AFFINE8
+  return ((const uint2*)(piece.chunks + Piece::place(c / 2, row)))[c % 2];
+#else
+  u32 word = ((const u32*)(piece.chunks + row))[c];
+#if FORMAT == LOOKUP4
+  return make_uint2(looked_up(p, word & 0xffff) ^ 0x80808080, looked_up(p, word >> 16) ^ 0x80808080);
+#else
+  u32 even = word & 0x0f0f0f0f, odd = word >> 4 & 0x0f0f0f0f;
+#if FORMAT == AFFINE4
+  return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
+#elif FORMAT == AFFINE5
+  u32 high = piece.word(SCALE_WORDS, row) >> 2 * c;
+  return make_uint2(even | (high & 0x01010101) << 4, odd | (high >> 1 & 0x01010101) << 4);
+#else
+  u32 high = piece.word(SCALE_WORDS + c / 2, row) >> 4 * (c % 2);
+  return make_uint2(even | (high & 0x03030303) << 4, odd | (high >> 2 & 0x03030303) << 4);
+#endif
+#endif
+#endif
+}
+
+// As halves: a byte behind 0x64 is 1024 more than itself.
+__device__ __forceinline__ void fragments_of(const Packing& p, const Piece& piece, u32 row, u32 c, u32 found[4]) {
+  uint2 bytes = bytes_of(p, piece, row, c);
+  const u32 zero = OFFSET ? 0x64806480 : 0x64006400;
+  found[0] = subtract_halves(__byte_perm(bytes.x, 0x64646464, 0x4140), zero);
+  found[1] = subtract_halves(__byte_perm(bytes.x, 0x64646464, 0x4342), zero);
+  found[2] = subtract_halves(__byte_perm(bytes.y, 0x64646464, 0x4140), zero);
+  found[3] = subtract_halves(__byte_perm(bytes.y, 0x64646464, 0x4342), zero);
+}
+__device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block) {
+  return factor_from(zero, piece.word(0, row), SCALE_WORDS == 2 ? piece.word(1, row) : 0, block * BLOCK / p.group);
+}
+#else
+__device__ __forceinline__ void fragments_of(const Packing& p, const Piece& piece, u32 row, u32 c, u32 found[4]) {
+  uint4 words = piece.chunks[Piece::place(c, row)];
+  found[0] = words.x, found[1] = words.y, found[2] = words.z, found[3] = words.w;
+}
+__device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block) {
+  return {1.0f, 0.0f};
+}
+#endif
+
+// A row's sum, or what a gated unit makes of its two, to y.
+__device__ __forceinline__ void put(const Matrix& m, u32 act, u32 token, u32 row, float sum, float gated) {
+  sum += m.bias == nullptr ? 0.0f : m.bias[row];
+  m.y[(size_t)token * m.stride + row] = act ? activated(act, sum) * gated : sum;
+}

@@ -1,0 +1,47 @@
+"""The benchmark of a card runs whole on the emulator, over a small checkpoint out of nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tests.support.needs_simt")
+
+from benchmarks import cuda, seeded
+from benchmarks.engines import EMULATED, Stream, open_engine
+
+SIZE = "tiny"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cuda.checkpoint(None, tmp_path_factory.mktemp("seeded"), SIZE)
+
+
+def test_a_checkpoint_is_the_same_whenever_it_is_made(checkpoint: Path, tmp_path: Path) -> None:
+    again = tmp_path / "again.gguf"
+    seeded.write(again, seeded.SIZES[SIZE])
+    assert again.read_bytes() == checkpoint.read_bytes()
+    assert 1e9 < seeded.SIZES["billion"].parameters < 3e9
+
+
+def test_every_workload_is_measured_and_told(checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--model", str(checkpoint), "--backend", EMULATED, "--rounds", "1", "--tokens", "2", "--prompt", "40"]
+    assert cuda.main(words) in (0, 1)
+    told = capsys.readouterr().out
+    assert "cuda (SIMT CPU emulation)" in told
+    for workload in ("decode", "prefill of 40", "16 streams"):
+        rate = re.search(rf"\| {workload} \| (\S+) \(", told)
+        assert rate is not None and float(rate[1]) > 0
+    assert re.search(r"a decode reads \d+\.\d GB/s\n", told)
+
+
+def test_it_says_what_the_reference_says(checkpoint: Path) -> None:
+    async def answer(backend: str) -> list[int]:
+        async with open_engine(checkpoint, backend) as opened:
+            return await Stream(opened.engine.open_space("seeded", 0), 30).generate(list(range(20)), 8)
+
+    assert asyncio.run(answer(EMULATED)) == asyncio.run(answer("reference"))
