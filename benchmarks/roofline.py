@@ -160,8 +160,9 @@ COUNTED: Mapping[str, tuple[str, str]] = {
     "8 bits, one row": ("linear", "linear affine8g32-f16-z16 1 rows"),
     "6 bits, two rows": ("linear", "linear affine6g16-f32-z32 2 rows"),
     "bf16, one row": ("linear", "linear bf16 1 rows"),
-    "4 bits, 37 rows, gated": ("linear_tile", "a gated unit of many rows"),
-    "x of those": ("halve", "a gated unit of many rows"),
+    "4 bits, 70 rows": ("linear_tile", "linear affine4g32-f16-min, 70 rows"),
+    "f16, 70 rows": ("linear_tile", "linear f16, 70 rows"),
+    "224 columns of 70 rows": ("halve", "linear affine4g32-f16-min, 70 rows"),
     "two experts' rows": ("expert_linear", "expert_linear bf16, rows past the true ones"),
     "a long decode": ("attention_decode", "halves attention long decode"),
     "a batch with prompts": ("attention_tile", "halves attention batch"),
@@ -173,7 +174,8 @@ COUNTED: Mapping[str, tuple[str, str]] = {
 def counts() -> str:
     """Runs the cases on a traced emulator."""
     from pie_edge.backends.cuda import nvrtc
-    from tests.backend.cuda_emulated import check, compiler, counted, opened
+    from tests.backend.cuda_emulated import compiler, counted, opened
+    from tests.backend.device_cases import check
     from tests.simt import build
 
     backend, rows = opened(compile_kernels=compiler(nvrtc.sources(), build.TRACED)), []

@@ -56,7 +56,7 @@ def tile_launches(c: Lowering, x: str, of: Sequence[Use], act: int) -> list[Laun
     )
     to = packed(high, low, units, packing.blocks, rows)
     halve = c.by_row(
-        "halve.cu", "halve", x, 4 * packing.blocks, c.place[x], packing.columns, to, defines=(f"SHARED={int(wgmma)}",)
+        "halve.cu", "halve", x, 8 * packing.blocks, c.place[x], packing.columns, to, defines=(f"SHARED={int(wgmma)}",)
     )
     ends = ends_of(computed, WARPS * (1 if act else _GROUPS))
     told = packed(high, low, units, c.counter(x), c.capacity(x), rows, act, *ends)

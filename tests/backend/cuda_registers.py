@@ -127,45 +127,45 @@ def _seen(kernels: set[Kernel]) -> Iterator[None]:
 
 
 async def _compile_cases(backend: Any, names: Iterable[str]) -> None:
-    from tests.backend import vulkan_cases
+    from tests.backend import device_cases
     from tests.backend.device import put
 
     for name in names:
-        case = vulkan_cases.build(name)
+        case = device_cases.build(name)
         buffers: dict[str, Any] = {name: await put(backend, array) for name, array in case.states.items()}
         for value in case.program.by_role(Role.WEIGHT):
             buffers[value.name] = await backend.load(value, case.sources[value.name])
         await backend.compile(case.program, buffers)
+    await backend.close()
 
 
-async def _compile_models(backend: Any, folder: Path) -> None:
+async def _compile_model(backend: Any, path: Path) -> None:
     from pie_edge.control.engine import Engine, ModelFacts
     from pie_edge.control.plan import DeviceSettings
     from tests.backend.models_on_device import sources
 
-    for path in sorted(folder.glob("*.gguf")):
-        spec, family, weights = sources(path, backend)
-        facts = ModelFacts(path.stem, spec.architecture, spec.vocabulary, spec.context, 16)
-        engine = await Engine.open(facts, spec, family, weights, backend, DeviceSettings(kv_memory=64 << 20))
-        await engine.close()
+    spec, family, weights = sources(path, backend)
+    facts = ModelFacts(path.stem, spec.architecture, spec.vocabulary, spec.context, 16)
+    engine = await Engine.open(facts, spec, family, weights, backend, DeviceSettings(kv_memory=64 << 20))
+    await engine.close()
 
 
 def modules(folder: Path | None) -> list[Module]:
     """What cases come to, those of many rows in every variant that is tried, and the models of a folder."""
-    from tests.backend import test_cuda_kernels, test_cuda_tiles, vulkan_cases
-    from tests.backend.cuda_emulated import architecture, opened
+    from tests.backend import test_cuda_kernels, test_cuda_tiles
+    from tests.backend.cuda_emulated import NAMES, architecture, opened
 
     kernels: set[Kernel] = set()
     tiles, more = test_cuda_tiles.CASES, test_cuda_kernels.OWN
     for generation in (75, 86, 90):
         with _seen(kernels), architecture(generation):
             backend = opened()
-            asyncio.run(_compile_cases(backend, (*vulkan_cases.NAMES, *more, *tiles)))
             usual = backend._live.tuning
+            asyncio.run(_compile_cases(backend, (*NAMES, *more)))
             for variant in tile_variants(usual.tile):
                 asyncio.run(_compile_cases(opened(tuning=replace(usual, tile=variant)), tiles))
-            if folder is not None:
-                asyncio.run(_compile_models(backend, folder))
+            for path in sorted(folder.glob("*.gguf")) if folder else ():
+                asyncio.run(_compile_model(opened(), path))
     return sorted({Module(kernel.file, kernel.defines) for kernel in kernels if not kernel.text} | _NODES)
 
 

@@ -13,6 +13,9 @@
 #define QUARTERS (WIDTH / 32)  // 32 columns of a query
 #define EIGHTHS (WIDTH / 64)   // 64 columns of a value
 
+// Where a query's column lies, so that a quarter of a warp, which reads 64 bytes of two queries, visits all banks once.
+__device__ __forceinline__ u32 place_of(u32 query, u32 column) { return query * WIDTH + (column ^ query % 2 * 32); }
+
 struct Halved {
   u32 high[4], low[4];
 };
@@ -62,7 +65,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_tile(Step 
     u32 query = i / WIDTH, head = kv_head * heads + query % heads;
     float value = query < count ? a.q[((size_t)(first + query / heads) * a.heads + head) * WIDTH + i % WIDTH] * a.scale : 0.0f;
     u16 rounded = float_to_half(value);
-    high[i] = rounded, low[i] = float_to_half(value - half_to_float(rounded));
+    u32 place = place_of(query, i % WIDTH);
+    high[place] = rounded, low[place] = float_to_half(value - half_to_float(rounded));
   }
   __syncwarp();
   const Row own[2] = {Row(step, first + g / heads, g < count), Row(step, first + (g + 8) / heads, g + 8 < count)};
@@ -94,9 +98,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_tile(Step 
       for (int quarter = 0; quarter < QUARTERS; quarter++) {
         uint4 words = __ldg((const uint4*)a.keys + at + (size_t)(4 * quarter + c) * a.page);
         const u32 k[2][2] = {{words.x, words.y}, {words.z, words.w}};
-        u32 from = g * WIDTH + 32 * quarter + 8 * c;
-        uint4 x[2] = {*(const uint4*)(high + from), *(const uint4*)(high + from + 8 * WIDTH)};
-        uint4 z[2] = {*(const uint4*)(low + from), *(const uint4*)(low + from + 8 * WIDTH)};
+        u32 from = place_of(g, 32 * quarter + 8 * c);
+        uint4 x[2] = {vector_at(high + from), vector_at(high + from + 8 * WIDTH)};
+        uint4 z[2] = {vector_at(low + from), vector_at(low + from + 8 * WIDTH)};
         const u32 q[4][4] = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w},
                              {z[0].x, z[1].x, z[0].y, z[1].y}, {z[0].z, z[1].z, z[0].w, z[1].w}};
 #pragma unroll

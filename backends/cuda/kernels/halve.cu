@@ -13,43 +13,41 @@ struct Halves {
   u32 blocks, rows;
 };
 
-// A thread has eight columns of a row of x, four threads all 32.
+// A thread has four columns of a row of x, eight threads all 32.
 extern "C" __global__ void halve(const float* x, u32 columns, Halves to, const u32* count) {
-  u32 row = blockIdx.y, item = blockIdx.x * blockDim.x + threadIdx.x, block = item / 4, quarter = item % 4;
+  u32 row = blockIdx.y, item = blockIdx.x * blockDim.x + threadIdx.x, block = item / 8, eighth = item % 8;
   if (!is_true(row, count)) return;
-  const float* own = block < to.blocks ? x + (size_t)row * columns : nullptr;
-  float4 first = four_of(own, 8 * item, columns), second = four_of(own, 8 * item + 4, columns);
-  const float values[8] = {first.x, first.y, first.z, first.w, second.x, second.y, second.z, second.w};
-  float largest = 0.0f, sum = 0.0f;
+  float4 four = four_of(block < to.blocks ? x + (size_t)row * columns : nullptr, 4 * item, columns);
+  const float values[4] = {four.x, four.y, four.z, four.w};
+  float largest = fmaxf(fmaxf(fabsf(four.x), fabsf(four.y)), fmaxf(fabsf(four.z), fabsf(four.w))), sum = 0.0f;
 #pragma unroll
-  for (int i = 0; i < 8; i++) largest = fmaxf(largest, fabsf(values[i]));
-  largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
+  for (int by = 4; by; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, by));
   // The largest becomes 2^14 … 2^15; what is nothing, or too small for a factor, stays as it is.
   int power = min(max((int)(__float_as_uint(largest) >> 23) - 127, -100), 120);
   float by = largest > 0.0f ? __int_as_float((14 - power + 127) << 23) : 1.0f;
-  u32 highs[4], lows[4];
+  u32 high[2], low[2];
 #pragma unroll
-  for (int i = 0; i < 8; i++) {
+  for (int i = 0; i < 4; i++) {
     float scaled = values[i] * by;
-    u16 high = float_to_half(scaled), low = float_to_half(scaled - half_to_float(high));
+    u16 upper = float_to_half(scaled), lower = float_to_half(scaled - half_to_float(upper));
     sum += scaled;
-    highs[i / 2] = i % 2 ? highs[i / 2] | (u32)high << 16 : high;
-    lows[i / 2] = i % 2 ? lows[i / 2] | (u32)low << 16 : low;
+    high[i / 2] = i % 2 ? high[i / 2] | (u32)upper << 16 : upper;
+    low[i / 2] = i % 2 ? low[i / 2] | (u32)lower << 16 : lower;
   }
-  sum += __shfl_xor_sync(ALL_LANES, sum, 1);
-  sum += __shfl_xor_sync(ALL_LANES, sum, 2);
+#pragma unroll
+  for (int by = 4; by; by >>= 1) sum += __shfl_xor_sync(ALL_LANES, sum, by);
   if (block >= to.blocks) return;
   size_t at = ((size_t)row * to.blocks + block) * BLOCK;
 #if SHARED
+  u32 *highs = (u32*)(to.high + at), *lows = (u32*)(to.low + at);
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    ((u32*)(to.high + at))[4 * i + quarter] = highs[i];
-    ((u32*)(to.low + at))[4 * i + quarter] = lows[i];
+  for (int i = 0; i < 2; i++) {
+    u32 pair = 4 * (2 * (eighth % 2) + i) + eighth / 2;
+    highs[pair] = high[i], lows[pair] = low[i];
   }
 #else
-  *(uint4*)(to.high + at + 8 * quarter) = make_uint4(highs[0], highs[1], highs[2], highs[3]);
-  *(uint4*)(to.low + at + 8 * quarter) = make_uint4(lows[0], lows[1], lows[2], lows[3]);
+  *(uint2*)(to.high + at + 4 * eighth) = make_uint2(high[0], high[1]);
+  *(uint2*)(to.low + at + 4 * eighth) = make_uint2(low[0], low[1]);
 #endif
-  if (quarter == 0) to.units[(size_t)block * to.rows + row] = {1.0f / by, sum};
+  if (eighth == 0) to.units[(size_t)block * to.rows + row] = {1.0f / by, sum};
 }

@@ -57,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
       uint4 high[2], low[2];
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        high[half] = *(const uint4*)(stage.high + from + half * 8 * BLOCK);
-        low[half] = *(const uint4*)(stage.low + from + half * 8 * BLOCK);
+        high[half] = vector_at(stage.high + from + half * 8 * BLOCK);
+        low[half] = vector_at(stage.low + from + half * 8 * BLOCK);
       }
       const u32 x[4][4] = {{high[0].x, high[1].x, high[0].y, high[1].y}, {high[0].z, high[1].z, high[0].w, high[1].w},
                            {low[0].x, low[1].x, low[0].y, low[1].y}, {low[0].z, low[1].z, low[0].w, low[1].w}};

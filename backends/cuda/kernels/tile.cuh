@@ -107,7 +107,7 @@ __device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const 
 }
 #else
 __device__ __forceinline__ void fragments_of(const Packing& p, const Piece& piece, u32 row, u32 c, u32 found[4]) {
-  uint4 words = piece.chunks[Piece::place(c, row)];
+  uint4 words = vector_at(piece.chunks + Piece::place(c, row));
   found[0] = words.x, found[1] = words.y, found[2] = words.z, found[3] = words.w;
 }
 __device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block) {
