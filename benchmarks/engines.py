@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from pie_edge.backend import Backend
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.control.space import Space

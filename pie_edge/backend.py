@@ -36,6 +36,8 @@ class Limits:
     """A row's bits are the same alone and beside others: what ``deterministic`` asks for."""
     software: bool = False
     """A software implementation of a GPU API: used only when asked for or when nothing else is there."""
+    sticky: bool = False
+    """Once lost, the device stays lost for this process: it isn't opened again."""
 
 
 class Buffer(Protocol):

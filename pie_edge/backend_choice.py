@@ -27,13 +27,24 @@ class PassedOver:
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend that works here and one of its devices by name; and why the better ones were left."""
+    """A backend that works here and one of its devices by name, or several; and why the better ones were left."""
 
     backend: str
     device: str
     passed_over: tuple[PassedOver, ...] = ()
     software: bool = False
     """The device is a software implementation: only taken when it was asked for."""
+    others: tuple[str, ...] = ()
+    """Devices beside the first one, each of which gets the whole model."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return self.device, *self.others
+
+    @property
+    def named(self) -> str:
+        """All devices, for people."""
+        return " and ".join(self.devices)
 
     def __str__(self) -> str:
         """``cpu, EPYC; passed over cuda, metal: no driver``: backends left for the same reason are told together."""
@@ -41,11 +52,8 @@ class Choice:
         for one in self.passed_over:
             by_reason.setdefault(one.reason, []).append(one.backend)
         told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in by_reason.items())
-        device = (
-            f"{self.device} (a software device: it shows that things work, not how fast)"
-            if self.software
-            else self.device
-        )
+        slow = " (a software device: it shows that things work, not how fast)" if self.software else ""
+        device = self.named + slow
         return f"{self.backend}, {device}" + (f"; passed over {told}" if told else "")
 
 
@@ -70,29 +78,53 @@ def describe(backend: str) -> list[str]:
 
 
 def choose(backend: str = "auto", device: str = "") -> Choice:
-    """The backend named, or for ``auto`` the first that works on hardware; ``device`` is an index or part of a name.
+    """The backend named, or for ``auto`` the first that works on hardware. ``device`` is an index or part of a name, or several
+    with commas between; ``cuda:0,1`` names the backend, too.
 
     Raises BackendUnavailable: a backend asked for by name is never replaced by another.
     """
+    backend, device = _apart(backend, device)
     if backend not in ("auto", *BACKENDS):
         raise BackendUnavailable(f"there is no backend {backend!r}; there are auto, {', '.join(BACKENDS)}")
     if backend != "auto":
-        found = probe(backend)
-        name = _device(backend, found, device)
-        return Choice(backend, name, software=found.software or name in found.spare)
+        return _taken(backend, device, ())
     passed: list[PassedOver] = []
     for name in BACKENDS:
         reason = _unfit(name, device)
         if not reason:
             try:
-                found = probe(name)
-                taken = _device(name, found, device)
-                return Choice(name, taken, tuple(passed), software=found.software or taken in found.spare)
+                return _taken(name, device, tuple(passed))
             except BackendUnavailable as error:
                 reason = str(error)
         passed.append(PassedOver(name, reason))
     wanted = f"has a device like {device!r}" if device else "works here"
     raise BackendUnavailable(f"no backend {wanted}; `pie-edge doctor` tells the devices and remedies")
+
+
+def _apart(backend: str, device: str) -> tuple[str, str]:
+    """A device that begins with a backend's name and a colon says which."""
+    before, colon, rest = device.partition(":")
+    if not colon or before not in BACKENDS:
+        return backend, device
+    if backend not in ("auto", before):
+        raise BackendUnavailable(
+            f"device {device!r} is of {before}, and backend {backend} was asked for; leave one out"
+        )
+    return before, rest
+
+
+def _taken(backend: str, wanted: str, passed: tuple[PassedOver, ...]) -> Choice:
+    found = probe(backend)
+    # A name may have a comma itself.
+    whole = any(wanted.casefold() in name.casefold() for name in found.devices + found.spare)
+    parts = [wanted] if whole else [part.strip() for part in wanted.split(",")]
+    if len(parts) > 1 and "" in parts:
+        raise BackendUnavailable(f"device {wanted!r} has a comma with nothing beside it; name a device there")
+    taken = [_device(backend, found, part) for part in parts]
+    if len(set(taken)) < len(taken):
+        raise BackendUnavailable(f"device {wanted!r} names {taken[0]} twice; name each once")
+    software = found.software or any(name in found.spare for name in taken)
+    return Choice(backend, taken[0], passed, software, tuple(taken[1:]))
 
 
 def _unfit(backend: str, device: str) -> str:
@@ -101,7 +133,7 @@ def _unfit(backend: str, device: str) -> str:
     if not has_kernels(backend):
         return "no kernels in this version yet"
     found = probe(backend)
-    named = device and not _is_index(device)
+    named = device and not all(_is_index(part.strip()) for part in device.split(","))
     return found.reason or ("only a software device" if found.software and not named else "")
 
 
@@ -145,6 +177,7 @@ def has_variants(backend: str) -> bool:
 async def open_backend(
     choice: Choice,
     *,
+    device: str = "",
     threads: int = 0,
     memory: int = 0,
     exact: bool = False,
@@ -152,12 +185,13 @@ async def open_backend(
     tune: bool = True,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> Backend:
-    """Open what was chosen. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core; ``tune`` lets a backend
-    whose kernels have variants measure them on a device that is new to it, where ``progress`` is told what takes so long."""
+    """Open what was chosen, or one ``device`` of several. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core;
+    ``tune`` lets a backend whose kernels have variants measure them on a device that is new to it, where ``progress`` is told
+    what takes so long."""
     module: Any = importlib.import_module(f"pie_edge.backends.{choice.backend}.backend")
     opener = getattr(module, f"open_{choice.backend}")
     more: dict[str, Any] = {"tune": tune, "progress": progress} if has_variants(choice.backend) else {}
     opened: Backend = await opener(
-        choice.device, threads=threads, memory=memory, exact=exact, cache_dir=cache_dir, **more
+        device or choice.device, threads=threads, memory=memory, exact=exact, cache_dir=cache_dir, **more
     )
     return opened

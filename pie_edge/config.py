@@ -113,7 +113,10 @@ class Settings:
     )
     backend: str = _setting("auto", one_of("auto", *BACKENDS), "Device interface; auto takes the best that works here.")
     device: str = _setting(
-        "", text(), "Which of the backend's devices: an index or part of its name; empty is the first."
+        "",
+        text(),
+        "Which of the backend's devices: an index or part of its name; empty is the first. Several, with commas between, get the "
+        "model each; cuda:0,1 names the backend too.",
     )
     threads: int = _setting(
         0, whole(0, 1024), "CPU threads of the cpu backend; 0 is one for each core of this process, up to eight."

@@ -19,7 +19,7 @@ from typing import Any, TextIO
 from pie_edge.errors import UsageError
 
 TRACKS = ("requests", "queue", "batch", "control", "device", "guest")
-"""From top to bottom."""
+"""From top to bottom; others come below as they are first named."""
 MOST = 2_000_000
 """Events in a file; it says how many more there would have been."""
 HANDFUL = 64
@@ -38,6 +38,7 @@ class TraceFile:
         self._chunks: SimpleQueue[list[Span] | None] = SimpleQueue()
         self._problem: OSError | None = None
         self._pid = os.getpid()
+        self._tracks: dict[str, int] = {}
         self._file = path.open("w", encoding="utf-8")
         try:
             self._begin(process)
@@ -79,11 +80,15 @@ class TraceFile:
     def _begin(self, process: str) -> None:
         named = {"name": "process_name", "ph": "M", "pid": self._pid, "tid": 0, "args": {"name": process}}
         self._file.write("[\n" + json.dumps(named))
-        for number, track in enumerate(TRACKS):
-            place = {"ph": "M", "pid": self._pid, "tid": number}
-            _write(self._file, {"name": "thread_name", "args": {"name": track}} | place)
-            _write(self._file, {"name": "thread_sort_index", "args": {"sort_index": number}} | place)
+        for track in TRACKS:
+            self._name(track)
         self._file.flush()
+
+    def _name(self, track: str) -> None:
+        number = self._tracks[track] = len(self._tracks)
+        place = {"ph": "M", "pid": self._pid, "tid": number}
+        _write(self._file, {"name": "thread_name", "args": {"name": track}} | place)
+        _write(self._file, {"name": "thread_sort_index", "args": {"sort_index": number}} | place)
 
     def _write_all(self) -> None:
         while (chunk := self._chunks.get()) is not None:
@@ -101,7 +106,9 @@ class TraceFile:
     def _events(
         self, track: str, name: str, began: float, ended: float, key: int | None, details: dict[str, Any]
     ) -> Iterator[dict[str, Any]]:
-        place = {"name": name, "cat": track, "pid": self._pid, "tid": TRACKS.index(track)}
+        if track not in self._tracks:
+            self._name(track)
+        place = {"name": name, "cat": track, "pid": self._pid, "tid": self._tracks[track]}
         if key is None:
             yield place | {"ph": "X", "ts": began * 1e6, "dur": (ended - began) * 1e6, "args": details}
             return

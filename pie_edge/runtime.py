@@ -14,8 +14,10 @@ from pie_edge import __version__
 from pie_edge.backend import Stop, in_thread
 from pie_edge.backend_choice import Choice, choose, open_backend
 from pie_edge.config import Settings
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.plan import DeviceSettings
+from pie_edge.control.replicas import Replicas
 from pie_edge.control.statistics import Timeline
 from pie_edge.control.usage import Usage
 from pie_edge.errors import BackendUnavailable
@@ -55,9 +57,11 @@ class RunResult:
 
 
 class Runtime:
-    """One model on one device, ready to run inferlets. Made by ``open_runtime``."""
+    """One model on one device or several, ready to run inferlets. Made by ``open_runtime``."""
 
-    def __init__(self, engine: Engine, host: Host, checkpoint: Checkpoint, choice: Choice, load: float) -> None:
+    def __init__(
+        self, engine: Engine | Replicas, host: Host, checkpoint: Checkpoint, choice: Choice, load: float
+    ) -> None:
         self.engine = engine
         self.host = host
         self.choice = choice
@@ -85,13 +89,14 @@ class Runtime:
         counts: dict[str, Any] = _counts(usage)
         if outcome.children.passes:
             counts["children"] = _counts(outcome.children)
-        return RunResult(outcome.result, counts, timings, self.engine.residency.pressure.rate)
+        rate = sum(engine.residency.pressure.rate for engine in self.engine.engines)
+        return RunResult(outcome.result, counts, timings, rate)
 
     def metrics(self) -> dict[str, Any]:
         """What it has done and is doing, as ``control.metrics`` has it, with ``info``: text about model and device."""
         facts, choice = self.engine.facts, self.choice
         info = {"version": __version__, "model": facts.name, "architecture": facts.architecture}
-        return {"info": info | {"backend": choice.backend, "device": choice.device}} | self.host.metrics()
+        return {"info": info | {"backend": choice.backend, "device": choice.named}} | self.host.metrics()
 
     def follow(self, timeline: Timeline) -> None:
         """From now on what happens is written down there."""
@@ -123,7 +128,7 @@ async def open_runtime(
         # The tokenizer is built on another thread while the weights are on their way.
         language = asyncio.create_task(asyncio.to_thread(open_text, checkpoint))
         try:
-            engine = await _open_engine(model, checkpoint, spec, family, choice, settings, progress)
+            engine = await _open_engines(model, checkpoint, spec, family, choice, settings, progress)
         except BaseException:
             await asyncio.gather(language, return_exceptions=True)
             raise
@@ -152,7 +157,7 @@ async def open_runtime(
     return Runtime(engine, host, checkpoint, choice, time.perf_counter() - started)
 
 
-async def _open_engine(
+async def _open_engines(
     name: str,
     checkpoint: Checkpoint,
     spec: Spec,
@@ -160,9 +165,32 @@ async def _open_engine(
     choice: Choice,
     settings: Settings,
     progress: Progress,
+) -> Engine | Replicas:
+    """One on each device that was chosen."""
+    engines: list[Engine] = []
+    try:
+        for device in choice.devices:
+            engines.append(await _open_engine(name, checkpoint, spec, family, choice, device, settings, progress))
+    except BaseException:
+        for engine in engines:
+            await engine.close()
+        raise
+    return engines[0] if len(engines) == 1 else Replicas(engines)
+
+
+async def _open_engine(
+    name: str,
+    checkpoint: Checkpoint,
+    spec: Spec,
+    family: Family,
+    choice: Choice,
+    device: str,
+    settings: Settings,
+    progress: Progress,
 ) -> Engine:
     opened = await open_backend(
         choice,
+        device=device,
         threads=settings.threads,
         memory=settings.memory,
         exact=settings.exact,

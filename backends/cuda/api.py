@@ -16,6 +16,13 @@ NOT_READY = 600
 _LOST = frozenset({46, 79, 214, 219, 220, 226, 700, 702, 703, 710, 714, 715, 716, 717, 718, 719, 720, 999})
 """Statuses after which this process's contexts are dead: memory or hardware faults, kernels that trapped or hung."""
 
+_MEANT = {
+    214: "the card's memory has an error that ECC can't correct: `nvidia-smi -q -d ECC` counts them, and a restart takes the "
+    "page out of use",
+    700: "a kernel touched memory that isn't its own: this is a fault of pie-edge, please report it",
+    719: "a kernel failed; the system log has it as an Xid",
+}
+
 _HANDLE = POINTER(c_void_p)
 _CALLS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -23,6 +30,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDeviceGetName": (c_char_p, c_int, c_int),
+    "cuDeviceGetPCIBusId": (c_char_p, c_int, c_int),
     "cuDeviceTotalMem_v2": (POINTER(c_size_t), c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
     "cuDevicePrimaryCtxRetain": (_HANDLE, c_int),
@@ -94,7 +102,7 @@ class Driver:
     def refuse(self, status: int, what: str) -> None:
         said = f"the NVIDIA driver failed to {what}: {self._text(status)}"
         if status in _LOST:
-            raise DeviceLost(f"{said}; what was running is gone")
+            raise DeviceLost(f"{said}; {_MEANT.get(status, 'the system log has it as an Xid')}")
         if status == _OUT_OF_MEMORY:
             raise OutOfMemory(f"{said}; lower `memory` or `kv_memory` in the configuration, or take a smaller model")
         raise BackendError(f"{said}; run `pie-edge doctor`, update the driver, or use another --backend")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pie_edge.backend import Stop
-from pie_edge.backends.cuda import nvrtc, tune
+from pie_edge.backends.cuda import nvrtc, ranges, tune
 from pie_edge.backends.cuda.api import Driver
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.lower import KINDS
@@ -16,7 +17,10 @@ from pie_edge.backends.cuda.session import Compile, Session
 from pie_edge.backends.shared import open_device
 from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
 from pie_edge.backends.shared.open_device import OpenDevice
+from pie_edge.backends.shared.region import Region
+from pie_edge.backends.shared.weights import Weight
 from pie_edge.errors import UsageError
+from pie_edge.program.ops import Program
 
 __all__ = ["CudaBackend", "Options", "open_cuda"]
 
@@ -44,11 +48,16 @@ class Live(OpenDevice):
         session = Session(gpu, memory, compile_kernels, stop)
         bench = tune.bench(session, options.max_binding or tune.ANY)
         super().__init__(bench, options)
+        self._nvtx = ranges.marker()
         self.test(bench, options)
 
     @property
     def driver(self) -> str:
         return tune.served(self.facts)
+
+    def compile(self, program: Program, states: Mapping[str, Region[Any]], weights: Mapping[str, Weight]) -> Any:
+        recorded = super().compile(program, states, weights)
+        return recorded if self._nvtx is None else ranges.Ranged(recorded, program.name, self._nvtx)
 
 
 async def open_cuda(
@@ -72,11 +81,9 @@ async def open_cuda(
 
 
 class CudaBackend(DeviceBackend[Live]):
+    """A card's faults stick to the process, as NVIDIA's driver has it: a lost one isn't opened again."""
+
     id, title, kinds = "cuda", "CUDA", KINDS
 
     def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact, options.progress)
-        self._options = options
-
-    def _reopen(self, stop: Stop) -> Live:
-        return Live(self._options, stop)
+        super().__init__(live, options.exact, options.progress, reopen=None)

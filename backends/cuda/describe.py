@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pie_edge.backends.cuda import numa
 from pie_edge.backends.cuda.api import Driver
 from pie_edge.backends.cuda.device import Facts, Gpu, names
 from pie_edge.errors import BackendError
@@ -22,14 +23,14 @@ def describe() -> list[str]:
         except BackendError as error:
             lines += [name, f"  refused: {error}"]
             continue
-        lines += [_title(gpu.facts), f"  {_abilities(gpu.facts)}"]
+        lines += [_title(gpu.facts), f"  {_abilities(gpu.facts)}; {numa.near(gpu.bus)}"]
         gpu.close()
     return lines
 
 
 def _title(facts: Facts) -> str:
     kind = "software" if facts.software else f"compute capability {facts.architecture / 10}"
-    return f"{facts.name}: {kind}, driver for CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}"
+    return f"cuda:{facts.ordinal}, {facts.name}: {kind}, driver for CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}"
 
 
 def _abilities(facts: Facts) -> str:

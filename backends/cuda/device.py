@@ -19,6 +19,8 @@ OLDEST = 75
 _RESERVE = 256 << 20
 """Left to the driver: contexts, graphs, local memory of kernels."""
 _PROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_thread = threading.local()
+"""``gpu`` is the one whose context is the thread's: several may be open, and a thread may call all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,6 @@ class Gpu:
         ordinal, found = _chosen(driver, name)
         self._device = _device(driver, ordinal)
         self._context = driver.made("open its context", "cuDevicePrimaryCtxRetain", self._device)
-        self._threads = threading.local()
         try:
             self.facts = self._looked_at(ordinal, found)
         except BaseException:
@@ -66,16 +67,13 @@ class Gpu:
             raise
 
     def _looked_at(self, ordinal: int, name: str) -> Facts:
-        driver, device = self.driver, self._device
-        self.enter()
-        free, total = c_size_t(), c_size_t()
-        driver.call("tell its memory", "cuMemGetInfo_v2", byref(free), byref(total))
+        driver, device, free = self.driver, self._device, self.free_memory()
         facts = Facts(
             name=name,
             ordinal=ordinal,
             architecture=10 * _attribute(driver, device, _MAJOR) + _attribute(driver, device, _MINOR),
             processors=_attribute(driver, device, _PROCESSORS),
-            memory=max(free.value - _RESERVE, free.value // 2),
+            memory=max(free - _RESERVE, free // 2),
             driver=_version(driver),
         )
         if facts.architecture < OLDEST:
@@ -85,10 +83,10 @@ class Gpu:
         return facts
 
     def enter(self) -> None:
-        """Make the context this thread's own, once."""
-        if not getattr(self._threads, "entered", False):
+        """Make the context this thread's own."""
+        if getattr(_thread, "gpu", None) is not self:
             self.driver.call("enter its context", "cuCtxSetCurrent", self._context)
-            self._threads.entered = True
+            _thread.gpu = self
 
     def call(self, what: str, name: str, *arguments: Any) -> None:
         self.enter()
@@ -101,6 +99,19 @@ class Gpu:
     def raw(self, name: str) -> Callable[..., int]:
         """A call that returns its status, for steps."""
         return self.driver.calls[name]
+
+    def free_memory(self) -> int:
+        """Bytes that no process uses now."""
+        free, total = c_size_t(), c_size_t()
+        self.call("tell its memory", "cuMemGetInfo_v2", byref(free), byref(total))
+        return free.value
+
+    @property
+    def bus(self) -> str:
+        """Where it is on the PCI bus, as the system writes it: domain, bus, device and function."""
+        room = ctypes.create_string_buffer(32)
+        self.driver.call("tell its place", "cuDeviceGetPCIBusId", room, len(room), self._device)
+        return room.value.decode().lower()
 
     def close(self) -> None:
         self.driver.calls["cuDevicePrimaryCtxRelease_v2"](self._device)

@@ -7,6 +7,7 @@ from ctypes import byref, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pie_edge.backends.cuda import numa
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.shared import region as shared
 from pie_edge.errors import OutOfMemory
@@ -43,6 +44,7 @@ class Memory:
         self.limit = limit
         self.used = 0
         self._gpu = gpu
+        self._near = numa.near(gpu.bus)
 
     @staticmethod
     def rounded(nbytes: int) -> int:
@@ -56,8 +58,9 @@ class Memory:
         try:
             self._gpu.call(f"allocate {nbytes} bytes for {what}", "cuMemAlloc_v2", byref(address), nbytes)
         except OutOfMemory:
+            free = self._gpu.free_memory() / 2**20
             raise self._out_of_memory(
-                nbytes, what, ", but the driver has less: another process may use the card"
+                nbytes, what, f", but the card has {free:.1f} MiB left: another process may use it"
             ) from None
         self.used += nbytes
         return Buffer(address.value, nbytes)
@@ -69,7 +72,8 @@ class Memory:
         self.used -= buffer.nbytes
 
     def pinned(self, nbytes: int, what: str) -> Pinned:
-        place = self._gpu.made(f"pin {nbytes} bytes for {what}", "cuMemHostAlloc", nbytes, 0)
+        with self._near:
+            place = self._gpu.made(f"pin {nbytes} bytes for {what}", "cuMemHostAlloc", nbytes, 0)
         assert place.value is not None
         room = (ctypes.c_char * nbytes).from_address(place.value)
         return Pinned(place.value, memoryview(room).cast("B"))

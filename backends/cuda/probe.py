@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pie_edge.backend import Finding
+from pie_edge.backends.shared.host import unique
 
 DRIVER_API = 13_000
 """CUDA 13.0, which driver branch r580 is the first to serve."""
@@ -58,4 +59,4 @@ def _devices(driver: Any) -> tuple[str, ...]:
         if driver.cuDeviceGet(ctypes.byref(handle), ordinal) == 0:
             driver.cuDeviceGetName(name, len(name), handle)
             names.append(name.value.decode("utf-8", "replace"))
-    return tuple(names)
+    return tuple(unique(names))

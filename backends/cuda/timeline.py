@@ -31,6 +31,7 @@ class Timeline(Polled):
 
     def mark(self) -> int:
         """A number for what was enqueued: reached when that is done. Raises DeviceLost."""
+        self._gpu.enter()
         with self.lock:
             event = self._spare.pop() if self._spare else self._new_event()
             self.checked(self._record(event, self.stream), "mark a step")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -131,6 +130,8 @@ class DeviceTicket:
     live: Live
     flight: Any
     """None if the device was lost when the run was enqueued."""
+    reason: str = ""
+    """What it was lost by, then."""
 
 
 @dataclass(eq=False)
@@ -138,18 +139,27 @@ class DeviceDownload:
     live: Live
     flight: Any
     """None if the device was lost when it was enqueued."""
+    reason: str = ""
 
 
-class DeviceBackend(ABC, Generic[LiveT]):
+class DeviceBackend(Generic[LiveT]):
     """See ``pie_edge.backend.Backend``. When the device is lost ``read`` opens it again, with all weights and with zeroed
-    states, and raises DeviceLost: what ran is gone, what comes next is served."""
+    states, and raises DeviceLost: what ran is gone, what comes next is served. ``reopen`` opens the device as it was, unless
+    it is given up; without it a lost device stays lost."""
 
     id: str
     title: str
     kinds: frozenset[str]
 
-    def __init__(self, live: LiveT, exact: bool, progress: Callable[[int, int, str], None]) -> None:
+    def __init__(
+        self,
+        live: LiveT,
+        exact: bool,
+        progress: Callable[[int, int, str], None],
+        reopen: Callable[[Stop], LiveT] | None,
+    ) -> None:
         self._live = live
+        self._reopen = reopen
         self._exact = exact
         self._first = FirstSteps(progress)
         self._states: list[State] = []
@@ -161,10 +171,6 @@ class DeviceBackend(ABC, Generic[LiveT]):
         """Readers that look at the device: closing lets them end."""
         self._work = asyncio.Lock()
         """Held while memory or Programs change: in a worker thread, one at a time."""
-
-    @abstractmethod
-    def _reopen(self, stop: Stop) -> LiveT:
-        """The device, opened as it was, unless it is given up."""
 
     @property
     def limits(self) -> Limits:
@@ -178,6 +184,7 @@ class DeviceBackend(ABC, Generic[LiveT]):
             supports=partial(supports, odd=live.odd_bits),
             kv_dtype=DType.F32 if self._exact else DType.F16,
             software=live.software,
+            sticky=self._reopen is None,
         )
 
     def footprint(
@@ -220,8 +227,8 @@ class DeviceBackend(ABC, Generic[LiveT]):
         regions = [buffer.region.part(offset, nbytes) for buffer, offset, nbytes in spans]
         try:
             return DeviceDownload(self._live, self._live.download(regions))
-        except DeviceLost:
-            return DeviceDownload(self._live, None)
+        except DeviceLost as error:
+            return DeviceDownload(self._live, None, str(error))
 
     async def load(self, value: Value, source: WeightSource) -> LoadedWeight:
         stop = Stop()
@@ -250,8 +257,8 @@ class DeviceBackend(ABC, Generic[LiveT]):
         executable.ran = True
         try:
             flight = executable.recorded.run(inputs)
-        except DeviceLost:
-            return DeviceTicket(executable, self._live, None)
+        except DeviceLost as error:
+            return DeviceTicket(executable, self._live, None, str(error))
         return DeviceTicket(executable, self._live, flight)
 
     def poll(self, ticket: DeviceTicket | DeviceDownload) -> bool:
@@ -269,7 +276,8 @@ class DeviceBackend(ABC, Generic[LiveT]):
             if ticket.live.closed and ticket.live is self._live:
                 raise DeviceLost(f"{name}: the {self.title} backend was closed")
             if ticket.flight is None or ticket.live is not self._live:
-                raise DeviceLost(f"{ticket.live.name} was lost while {name} ran; run the request again")
+                why = f" ({ticket.reason})" if ticket.reason else ""
+                raise DeviceLost(f"{ticket.live.name} was lost while {name} ran{why}; run the request again")
             return await self._outputs(ticket)
         except DeviceLost:
             await self._restore(ticket.live)
@@ -305,13 +313,13 @@ class DeviceBackend(ABC, Generic[LiveT]):
     async def _restore(self, lost: Live) -> None:
         """Open the device again, once for all who notice. What fails here is what ``read`` raises instead."""
         async with self._work:
-            if self._live is lost and not self._closed:
+            if self._reopen is not None and self._live is lost and not self._closed:
                 stop = Stop()
-                self._live = await in_thread(self._reopened, lost, stop, stop=stop)
+                self._live = await in_thread(self._reopened, self._reopen, lost, stop, stop=stop)
 
-    def _reopened(self, lost: Live, stop: Stop) -> LiveT:
+    def _reopened(self, reopen: Callable[[Stop], LiveT], lost: Live, stop: Stop) -> LiveT:
         lost.close()
-        live = self._reopen(stop)
+        live = reopen(stop)
         try:
             self._refill(live, stop)
         except BaseException:

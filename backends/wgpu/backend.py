@@ -65,8 +65,4 @@ class WgpuBackend(DeviceBackend[Live]):
     id, title, kinds = "wgpu", "wgpu", KINDS
 
     def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact, options.progress)
-        self._options = options
-
-    def _reopen(self, stop: Stop) -> Live:
-        return Live(self._options, stop)
+        super().__init__(live, options.exact, options.progress, partial(Live, options))

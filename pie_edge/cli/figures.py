@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 Buckets = tuple[tuple[float, float], ...]
 """Upper bounds, the last one infinite, and how many values were at most that."""
@@ -11,12 +12,14 @@ Buckets = tuple[tuple[float, float], ...]
 
 @dataclass(frozen=True)
 class Look:
-    """``seconds`` is when, of a monotonic clock; ``values`` are sums over labels."""
+    """``seconds`` is when, of a monotonic clock; ``values`` are sums over labels. ``devices`` are, where there are several, the
+    figures of each by its number, its name being one of them."""
 
     seconds: float
     values: Mapping[str, float]
     histograms: Mapping[str, Buckets]
     info: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def read(text: str, seconds: float) -> Look:
@@ -26,6 +29,7 @@ def read(text: str, seconds: float) -> Look:
     values: dict[str, float] = {}
     buckets: dict[str, dict[float, float]] = {}
     info: dict[str, str] = {}
+    devices: dict[str, dict[str, Any]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             name = sample.name.removeprefix("pie_edge_")
@@ -35,11 +39,14 @@ def read(text: str, seconds: float) -> Look:
                 counts[bound] = counts.get(bound, 0.0) + sample.value
             elif name == "engine_info":
                 info |= sample.labels
+            elif name.startswith("each_device_"):
+                device = devices.setdefault(sample.labels["number"], {"name": sample.labels["device"]})
+                device[name.removeprefix("each_device_").removesuffix("_total")] = sample.value
             else:
                 counted = name.removesuffix("_total")
                 values[counted] = values.get(counted, 0.0) + sample.value
     histograms = {name: tuple(sorted(counts.items())) for name, counts in buckets.items()}
-    return Look(seconds, values, histograms, info)
+    return Look(seconds, values, histograms, info, devices)
 
 
 def quantile(buckets: Buckets, share: float) -> float | None:
@@ -120,7 +127,16 @@ def rows(figures: Between) -> Sequence[tuple[str, str]]:
         ("control", f"{_times(figures, 'step_control_seconds')} a step"),
         ("device", f"{_times(figures, 'step_device_seconds')} a step, idle {now('device_idle_share'):.0%}"),
         ("guests", f"{rate('guest_seconds'):.1%} of the time"),
+        *((f"device {number}", _device(device)) for number, device in figures.after.devices.items()),
     ]
+
+
+def _device(figures: Mapping[str, Any]) -> str:
+    """One of several."""
+    if not figures["serves"]:
+        return f"{figures['name']}: lost"
+    pages = ", ".join(f"{figures[f'pages_{kind}']:.0f} {kind}" for kind in ("used", "cached", "free"))
+    return f"{figures['name']}: {figures['spaces']:.0f} inferlets, {figures['steps']:.0f} steps, pages {pages}"
 
 
 def _times(figures: Between, name: str) -> str:

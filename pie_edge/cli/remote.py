@@ -80,11 +80,11 @@ def ps(
         if as_json:
             print_json({"inferlets": [{name: getattr(row, name) for name in row.__slots__} for row in rows]})
             return
-        table = [("ID", "NAME", "STATE", "SECONDS", "TOKENS", "CLIENT")]
+        table = [("ID", "NAME", "STATE", "SECONDS", "TOKENS", "CLIENT", "DEVICE")]
         for row in rows:
             tokens = row.usage.get("forwarded_tokens", 0)
             attached = "attached" if row.attached else ""
-            table.append((row.instance, row.name, row.state, f"{row.seconds:.1f}", str(tokens), attached))
+            table.append((row.instance, row.name, row.state, f"{row.seconds:.1f}", str(tokens), attached, row.device))
         widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
         for line in table:
             print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -195,7 +195,7 @@ def _report(request: Request, runtime: Runtime, outcome: RunResult, text: str) -
         "timings": {name: round(seconds, 6) for name, seconds in outcome.timings.items()},
         "model": request.settings.model,
         "backend": choice.backend,
-        "device": choice.device,
+        "device": choice.named,
         "passed_over": {one.backend: one.reason for one in choice.passed_over},
         "seed": request.seed,
     }

@@ -30,12 +30,13 @@ def tune(
     choice = choose(settings.backend, settings.device)
     if not has_variants(choice.backend):
         raise UsageError(f"backend {choice.backend} has no variants to choose from; nothing is to be tuned")
-    print(f"tuning {choice.backend} ({choice.device})")
     module = importlib.import_module(f"pie_edge.backends.{choice.backend}.tune")
     stop = Stop()
     # An exception in the middle of a driver's call back to Python would be lost, and the device waited for in vain.
     interrupts.once(stop.ask)
     try:
-        module.tune_device(choice.device, cache_folder(), print, stop)
+        for one in choice.devices:
+            print(f"tuning {choice.backend} ({one})")
+            module.tune_device(one, cache_folder(), print, stop)
     except Stopped:
         raise KeyboardInterrupt from None

@@ -255,6 +255,11 @@ class Calls:
         for work in list(self.queues):
             self.fail(work, error)
 
+    def fail_waiting(self, error: Exception) -> None:
+        """Those that aren't on the device: what comes of the others is told there."""
+        for work in [work for work in self.queues if not work.flying]:
+            self.fail(work, error)
+
     def forget(self, space: Space, reason: PieError) -> None:
         """The space is closed: what it asked ends with ``reason``."""
         for context in space.contexts():

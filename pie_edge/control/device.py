@@ -121,7 +121,7 @@ class Device:
         layout, executable = await self._step(bucket_for(step.inputs.counts, self.limit))
         runs = [(group, await self._epilogue(group)) for group in groups]
         ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
-        # Before the epilogues: it is there when they are, and costs no wait of its own.
+        # Before the epilogues: it is there when they are, and needs no wait of its own.
         samples = self._sample_logits(step.readouts)
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
         return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed)))
@@ -146,15 +146,16 @@ class Device:
         landed: Callable[[], None],
     ) -> list[tuple[HostTensor, ...] | None]:
         try:
+            # What went to the device last first: when it is there, so are the others, and a step is waited for once.
+            results: dict[Readout, tuple[HostTensor, ...]] = {}
+            for group, pending in reversed(tickets):
+                results |= group.split(await self._backend.read(pending))
+            broken = await self._not_finite(*samples)
             masses = memoryview(b"")
             if step.inputs.counts.observed:
                 masses = (await self._backend.read(ticket))[observe.MASSES]
             elif not tickets:
                 await self._backend.read(ticket)
-            broken = await self._not_finite(*samples)
-            results: dict[Readout, tuple[HostTensor, ...]] = {}
-            for group, pending in tickets:
-                results |= group.split(await self._backend.read(pending))
             if not broken and not masses:
                 return [results.get(readout, ()) for readout in step.readouts]
             observed = [readout.observed(masses) for readout in step.readouts]
@@ -178,6 +179,16 @@ class Device:
     def backend(self) -> str:
         """Its name."""
         return self._backend.limits.backend
+
+    @property
+    def name(self) -> str:
+        """The device's own."""
+        return self._backend.limits.device
+
+    @property
+    def sticky(self) -> bool:
+        """Once lost, it stays lost for this process."""
+        return self._backend.limits.sticky
 
     async def close(self) -> None:
         await self._backend.close()

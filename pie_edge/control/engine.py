@@ -10,7 +10,6 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,9 @@ from pie_edge.control.contents import Contents
 from pie_edge.control.device import Device, Flight
 from pie_edge.control.dispatch import Dispatch
 from pie_edge.control.epilogues import check_kept, check_parameters
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.handles import Handles
+from pie_edge.control.loss import Losses
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.parking import Parking, Spill
 from pie_edge.control.plan import DeviceSettings
@@ -38,7 +39,7 @@ from pie_edge.control.shared import Shared
 from pie_edge.control.slots import SlotResidency
 from pie_edge.control.space import Request, Space
 from pie_edge.control.statistics import Statistics, Step
-from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, PieError, Unsupported
+from pie_edge.errors import ContextOverflow, DeviceLost, InferletCancelled, InvalidHandle, PieError, Unsupported
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Family, Spec
 from pie_edge.sampling import Epilogue, parse
@@ -49,22 +50,9 @@ STEPS_IN_FLIGHT = 2
 """The running step, and one that waits behind it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """What an inferlet may know of the model."""
-
-    name: str
-    architecture: str
-    vocabulary: int
-    context: int
-    page_size: int
-    licence: str = ""
-    description: str = ""
-    version: str = ""
-
-
 class Engine:
-    """One model on one device. Make it with ``Engine.open``; ``close`` ends waiting calls with InferletCancelled."""
+    """One model on one device. Make it with ``Engine.open``; ``close`` ends waiting calls with InferletCancelled. ``engines`` are
+    all that serve the model, this one among them; ``on_lost`` is called when its device is given up."""
 
     def __init__(self, facts: ModelFacts, device: Device, spill: Spill | None = None) -> None:
         self.facts = facts
@@ -96,6 +84,9 @@ class Engine:
         self.spaces: set[Space] = set()
         self._device = device
         limit = device.limit
+        self.losses = Losses(sticky=device.sticky)
+        self.engines: Sequence[Engine] = (self,)
+        self.on_lost: Callable[[], None] = lambda: None
         self._budget = Budget(limit.rows, limit.sequences, limit.sampled, limit.entries, device.shared_rows)
         self._wake = asyncio.Event()
         slots, depth = Slots(device.cache.token_slots), device.speculation_depth
@@ -128,10 +119,16 @@ class Engine:
         device = await Device.open(spec, family, weights, backend, settings, progress, facts.name, adapters)
         return cls(facts, device, spill)
 
-    def open_space(self, name: str, seed: int) -> Space:
+    def open_space(self, name: str, seed: int, parent: Space | None = None) -> Space:
+        """``parent`` is whose child it is for: both are here."""
         space = Space(name, seed, next(self._numbers), self, self._forget)
         self.spaces.add(space)
         return space
+
+    def take(self, space: Space) -> None:
+        """One that has nothing on any engine yet."""
+        space.move(self, self._forget)
+        self.spaces.add(space)
 
     def handles(self, space: Space, top_k: int = 256) -> Handles:
         """The space's level 1 objects. Raises Unsupported for a model with recurrent state."""
@@ -140,10 +137,9 @@ class Engine:
                 f"{space.name} asks for single KV pages or embeds, and {self.facts.name} has recurrent state, which no page has: "
                 "it has no trait allocate, forward, input-text or output-text. Use a working set, or a Context"
             )
-        found = space.handles
-        if not isinstance(found, Handles):
-            found = space.handles = Handles(space, self, top_k)
-        return found
+        if not isinstance(space.handles, Handles):
+            space.handles = Handles(space, top_k)
+        return space.handles
 
     async def close(self) -> None:
         self._running.cancel()
@@ -156,6 +152,8 @@ class Engine:
 
     def enqueue(self, space: Space, request: Request) -> Work:
         """A call of a space, checked against the step's limits; it waits behind earlier ones of its queue."""
+        if self.lost:
+            raise DeviceLost(f"{space.name} is on {self.device_name}, which is lost: {self.lost}")
         epilogue = self._epilogue(request, space.name)
         if request.observed is not None:
             observation.check(request.observed, self.observable_layers, self._device.backend, space.name)
@@ -175,6 +173,15 @@ class Engine:
     def observable_layers(self) -> int:
         """How many layers' attention a pass can observe; 0 where the device can't."""
         return self._device.observable_layers
+
+    @property
+    def device_name(self) -> str:
+        return self._device.name
+
+    @property
+    def lost(self) -> str:
+        """Why its device is given up; nothing while it serves."""
+        return self.losses.reason
 
     @property
     def steps_in_flight(self) -> int:
@@ -219,6 +226,7 @@ class Engine:
                     self._crash(self._flights.popleft()[0].batch, error)
                 self._dispatch = Dispatch()
                 self.calls.fail_all(error)
+                self._note_loss(error)
                 await asyncio.sleep(0)
 
     async def _turn(self) -> None:
@@ -327,6 +335,7 @@ class Engine:
                 if self._adoption is not None:
                     self.prefixes.insert(context)
                 part.work.space.usage.released_pages += self.behind.release(context, self.calls.everything)
+        self.losses.landed()
         self._dispatch.answered(step, self.calls.foreseen, time.perf_counter())
         for readout, tensors in zip(step.readouts, results, strict=True):
             work = readout.part.work
@@ -346,6 +355,16 @@ class Engine:
             if part.work.context is not None and part.work.context.state is not None:
                 part.work.context.state.lose()
         self.calls.crash(step, error)
+        self._note_loss(error)
+
+    def _note_loss(self, error: Exception) -> None:
+        """A device that is given up takes what waits with it, and what was left there for others."""
+        if self.losses.failed(error):
+            self.calls.fail_waiting(error)
+            self.shared.clear()
+            while self.exports:
+                self.pool.give_back(self.exports.popitem()[1])
+            self.on_lost()
 
     # ---- snapshots
 

@@ -12,10 +12,11 @@ import json
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from pie_edge.control.carrier import Submitter
 from pie_edge.control.observation import Observation
-from pie_edge.control.pages import Entry, PagePool
+from pie_edge.control.pages import Entry
 from pie_edge.control.queue import HostTensor, Placement
 from pie_edge.control.space import Request, Space
 from pie_edge.errors import InvalidHandle, ResourceError
@@ -50,20 +51,6 @@ class _Output:
     observed: bool
 
 
-class TokenCopies(Protocol):
-    async def copy_tokens(self, who: str, pairs: Sequence[tuple[Entry, int, Entry, int]]) -> None: ...
-
-
-class Exports(Protocol):
-    """Pages under names, for all spaces of an engine."""
-
-    pool: PagePool
-    exports: dict[str, list[Entry]]
-
-    @property
-    def contents(self) -> TokenCopies: ...
-
-
 def distribution_wire(rows: int, k: int) -> str:
     """The epilogue that gives ids and probabilities of the ``k`` likeliest tokens of each row."""
     logits = {"op": "logits", "in": [], "attrs": {"rows": rows}}
@@ -76,13 +63,17 @@ def distribution_wire(rows: int, k: int) -> str:
 class Handles:
     """The level 1 objects of a space. Ids count up from 1 and are never used again."""
 
-    def __init__(self, space: Space, shared: Exports, top_k: int) -> None:
+    def __init__(self, space: Space, top_k: int) -> None:
         self._space = space
-        self._shared = shared
         self._top_k = top_k
         self._pages: dict[int, Entry] = {}
         self._embeds: dict[int, _Input | _Output | None] = {}
         self._next = 1
+
+    @property
+    def _shared(self) -> Submitter:
+        """The engine that has the pages: a space may move as long as it has none."""
+        return self._space.engine
 
     # ---- Allocate
 
@@ -118,7 +109,7 @@ class Handles:
 
     def export_pages(self, pages: Sequence[int], name: str) -> None:
         """Share the pages, as they are now, under a name that is free."""
-        if name in self._shared.exports:
+        if any(name in one.exports for one in self._shared.engines):
             raise InvalidHandle(f"{self._space.name} exports pages as {name!r}, which is taken; withdraw it first")
         if len(self._shared.exports) >= MAX_EXPORTS:
             raise ResourceError(
@@ -130,16 +121,19 @@ class Handles:
             raise InvalidHandle(
                 f"{self._space.name} exports KV page {busy[0]}, which a pass under way still names; synchronize its queue first"
             )
+        self._space.settle()
         self._shared.exports[name] = [self._shared.pool.share(entry) for entry in entries]
 
     def import_pages(self, name: str) -> list[int]:
         """Handles of one's own on exported pages; writing one copies it."""
-        return [self._add_page(self._shared.pool.share(entry)) for entry in self._exported(name)]
+        home = self._exporter(name)
+        self._space.settle(home=home)
+        return [self._add_page(home.pool.share(entry)) for entry in home.exports[name]]
 
     def withdraw(self, name: str) -> None:
         """End an export. Those who imported it keep their pages."""
-        self._shared.pool.give_back(self._exported(name))
-        del self._shared.exports[name]
+        home = self._exporter(name)
+        home.pool.give_back(home.exports.pop(name))
 
     # ---- InputText, Forward, OutputText
 
@@ -171,6 +165,7 @@ class Handles:
         the last of them fill ``outputs``. A ``mask`` says of each input which tokens it may see, those of ``context`` in
         their order and then those of ``writes``. With ``layers``, the outputs' attention in these is observed; ``adapter`` is
         one that the model was loaded with."""
+        self._space.settle()
         rows = [self._input(embed) for embed in inputs]
         if not rows:
             raise InvalidHandle(f"{self._space.name} forwards no embed; name at least one input")
@@ -256,6 +251,7 @@ class Handles:
         return self._act(queue, nothing)
 
     def _act(self, queue: Hashable, action: Callable[[], Awaitable[None]], *entries: Entry) -> Future[Tensors]:
+        self._space.settle()
         placement = Placement(entries, (), ())
         request = Request((self._space, queue), (), (), placement, None, None, (), action=action)
         return self._space.engine.enqueue(self._space, request).future
@@ -372,11 +368,13 @@ class Handles:
             )
         return found
 
-    def _exported(self, name: str) -> list[Entry]:
-        if name not in self._shared.exports:
-            known = ", ".join(sorted(self._shared.exports)) or "none"
-            raise InvalidHandle(f"{self._space.name} names the export {name!r}; there are {known}")
-        return self._shared.exports[name]
+    def _exporter(self, name: str) -> Submitter:
+        """The engine that has this export."""
+        for one in self._shared.engines:
+            if name in one.exports:
+                return one
+        known = ", ".join(sorted(name for one in self._shared.engines for name in one.exports)) or "none"
+        raise InvalidHandle(f"{self._space.name} names the export {name!r}; there are {known}")
 
 
 def _bits(places: Iterable[int]) -> int:

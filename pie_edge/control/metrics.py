@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pie_edge.control.usage import Usage
@@ -11,9 +12,48 @@ if TYPE_CHECKING:
     from pie_edge.control.engine import Engine
 
 
-def metrics(engine: Engine) -> dict[str, Any]:
+_MEANS = ("device_idle_share",)
+_SAME = ("uptime_seconds", "page_tokens")
+"""Gauges that aren't the sum of several engines'."""
+_OF_DEVICES = (
+    ("steps", "read_rows", "prefix_hit_tokens"),
+    ("spaces", "calls", "pages_used", "pages_cached", "pages_free"),
+)
+
+
+def metrics(engines: Sequence[Engine]) -> dict[str, Any]:
     """``{"counters": {name: number}, "gauges": {name: number}, "histograms": {name: {"bounds", "counts", "sum"}}}``. Names end in
-    their unit: seconds, bytes, or what is counted."""
+    their unit: seconds, bytes, or what is counted. Of several engines these are sums, and ``devices`` has some of each one's
+    ``counters`` and ``gauges`` with the ``name`` of its device, ``serves`` among the gauges."""
+    each = [_one(engine) for engine in engines]
+    if len(each) == 1:
+        return each[0]
+    gauges = {name: sum(one["gauges"][name] for one in each) for name in each[0]["gauges"]}
+    gauges |= {name: gauges[name] / len(each) for name in _MEANS} | {name: each[0]["gauges"][name] for name in _SAME}
+    histograms = {name: _sum([one["histograms"][name] for one in each]) for name in each[0]["histograms"]}
+    return {
+        "counters": {name: sum(one["counters"][name] for one in each) for name in each[0]["counters"]},
+        "gauges": gauges,
+        "histograms": histograms,
+        "devices": [_device(engine, one) for engine, one in zip(engines, each, strict=True)],
+    }
+
+
+def _sum(histograms: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    counts = [sum(some) for some in zip(*(one["counts"] for one in histograms), strict=True)]
+    return {"bounds": histograms[0]["bounds"], "counts": counts, "sum": sum(one["sum"] for one in histograms)}
+
+
+def _device(engine: Engine, figures: dict[str, Any]) -> dict[str, Any]:
+    counters, gauges = _OF_DEVICES
+    return {
+        "name": engine.device_name,
+        "counters": {name: figures["counters"][name] for name in counters},
+        "gauges": {"serves": float(not engine.lost)} | {name: figures["gauges"][name] for name in gauges},
+    }
+
+
+def _one(engine: Engine) -> dict[str, Any]:
     now = time.perf_counter()
     engine.statistics.look(engine.calls.queues, now)
     histograms = engine.statistics.histograms()

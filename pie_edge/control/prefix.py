@@ -31,6 +31,15 @@ def chain(parent: Key, tokens: Sequence[int]) -> Key:
     return hashlib.blake2b(parent + array("I", tokens).tobytes(), digest_size=16).digest()
 
 
+def chained(tokens: Sequence[int], page_size: int, adapter: int) -> list[Key]:
+    """The keys of the whole pages of tokens that begin a context."""
+    key, keys = root(WorkingSet(adapter=adapter)), []
+    for first in range(0, len(tokens) - page_size + 1, page_size):
+        key = chain(key, tokens[first : first + page_size])
+        keys.append(key)
+    return keys
+
+
 class PrefixIndex:
     """``evictions`` counts pages it gave up under pressure."""
 
@@ -65,6 +74,10 @@ class PrefixIndex:
             keys.append(key)
         self._touch(keys)
         return [self._pages[used] for used in keys]
+
+    def covered(self, keys: Sequence[Key]) -> int:
+        """How many of these, a chain from its beginning on, are here. They don't count as used for that."""
+        return next((count for count, key in enumerate(keys) if key not in self._pages), len(keys))
 
     def key(self, context: WorkingSet, place: int, more: Sequence[Token]) -> Key | None:
         """Names the page that ``place`` is on, if the context's history, and ``more`` tokens after it, fill it and are known;

@@ -35,6 +35,11 @@ class Shared:
     def __contains__(self, key: str) -> bool:
         return key in self._contexts
 
+    def clear(self) -> None:
+        """Remove all."""
+        for key in list(self._contexts):
+            self.remove(key)
+
     def values(self) -> Iterable[WorkingSet]:
         return self._contexts.values()
 

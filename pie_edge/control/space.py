@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from pie_edge.control import pages
-from pie_edge.control.behind import Behind
+from pie_edge.control.carrier import HandleTable, Router, Submitter
 from pie_edge.control.cells import Cell, Token
 from pie_edge.control.channels import Channels
 from pie_edge.control.gone import without
 from pie_edge.control.observation import Observation
-from pie_edge.control.pages import Entry, PagePool, WorkingSet
+from pie_edge.control.pages import Entry, WorkingSet
 from pie_edge.control.queue import ForwardCall, HostTensor, Placement, Work
-from pie_edge.control.recurrence import State, StatePool, refuse_trick
-from pie_edge.control.shared import Shared
+from pie_edge.control.recurrence import State, refuse_trick
 from pie_edge.control.usage import Usage
 from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
 from pie_edge.program.node_types import TensorType
@@ -46,35 +44,8 @@ class Request:
     """Whether the next pass may be prepared from this one."""
 
 
-class Submitter(Protocol):
-    """The engine, as a space needs it."""
-
-    pool: PagePool
-    slots: StatePool | None
-    """Of recurrent state, where the model has such."""
-    behind: Behind
-    context_limit: int
-    vocabulary: int
-    adapters: tuple[str, ...]
-    """What the model was loaded with, by name."""
-    shared: Shared
-
-    def enqueue(self, space: Space, request: Request) -> Work: ...
-
-    def changed(self, context: WorkingSet) -> None: ...
-
-    def wake(self) -> None:
-        """Something may run now that couldn't before: the host has given a value that a pass takes."""
-
-
 MAX_SHARED = 10000
 """Contexts under keys, of all spaces."""
-
-
-class HandleTable(Protocol):
-    def entries(self) -> Iterable[Entry]: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -95,6 +66,8 @@ class Space:
     waiting: int = 0
     handles: HandleTable | None = None
     """Its level 1 objects, once it has any."""
+    router: Router | None = None
+    """Chooses its engine, where there are several and none is chosen yet."""
     channels: Channels = field(init=False)
     _ended: PieError | None = None
     _sets: dict[int, WorkingSet] = field(default_factory=dict)
@@ -103,6 +76,26 @@ class Space:
 
     def __post_init__(self) -> None:
         self.channels = Channels(self.name)
+
+    def settle(self, tokens: Sequence[Token] = (), adapter: str | None = None, home: Submitter | None = None) -> None:
+        """From now on it is on one engine: on ``home``, or where it does best with these tokens. Raises InvalidHandle where it is
+        on another than ``home`` already, DeviceLost where no engine is left."""
+        number = self.adapter_number(adapter)
+        if self.router is not None:
+            router, self.router = self.router, None
+            router(self, tokens, number, home)
+        elif home is not None and home is not self.engine:
+            raise InvalidHandle(
+                f"{self.name} takes what is on {home.device_name}, and has its own pages on {self.engine.device_name}; take it "
+                "before the first pass, or serve from one device"
+            )
+
+    def move(self, engine: Submitter, on_close: Callable[[Space, PieError], None]) -> None:
+        """To another engine, before its first pass: so far it has pages and slots on none."""
+        self.engine, self.on_close = engine, on_close
+        for context in self._sets.values():
+            if engine.slots is not None:
+                context.state = State(engine.slots)
 
     def create_working_set(self, tokens: int, seed: int | None = None) -> int:
         """Room for ``tokens`` tokens, in whole pages; a page is taken when it is first written. Draws derive from ``seed``,
@@ -157,8 +150,10 @@ class Space:
 
     def share(self, working_set: int, key: str, seconds: float | None = None) -> None:
         """Let every space find the context, as it is now, under a key that is free. With ``seconds`` it is lent for so long."""
-        context, shared = self.find(working_set), self.engine.shared
-        if key in shared:
+        context = self.find(working_set)
+        self.settle()
+        shared = self.engine.shared
+        if any(key in one.shared for one in self.engine.engines):
             raise InvalidHandle(f"{self.name} shares a working set as {key!r}, which is taken; remove it first")
         if len(shared) >= MAX_SHARED and not shared.make_room():
             raise InvalidHandle(
@@ -173,16 +168,19 @@ class Space:
     def adopt(self, key: str) -> int | None:
         """A copy of what is shared under a key; None where nothing is."""
         self.check_open()
-        found = self.engine.shared.find(key)
-        if found is None:
+        home = next((one for one in self.engine.engines if key in one.shared), None)
+        if home is None:
             return None
+        self.settle(home=home)
+        found = home.shared.find(key)
+        assert found is not None
         copy = pages.fork(self.engine.pool, found)
         copy.seed = None
         return self.add(copy)
 
     def unshare(self, key: str) -> bool:
         """End it; who has a copy keeps it. Whether there was anything."""
-        return self.engine.shared.remove(key)
+        return any(one.shared.remove(key) for one in self.engine.engines)
 
     def hide(self, working_set: int, start: int, hidden: tuple[bool, ...]) -> None:
         """Mask (True) or unmask the tokens from ``start`` on, for later passes of this working set alone."""
@@ -227,6 +225,8 @@ class Space:
         exchange = self.channels.exchange(call) if call.embeds or call.fetches or call.puts else None
         tokens = exchange.tokens if exchange else call.tokens
         self._check_call(call, len(tokens), context)
+        if self.router is not None:
+            self.settle(tokens if call.start == 0 else (), call.adapter)
         places = tuple(range(call.start, call.end))
         self.engine.behind.check(self.name, context, call.start, call.positions or places)
         request = Request(

@@ -20,7 +20,7 @@ from pie_edge.host.topics import Subscription
 from pie_edge.host.wasi import STDERR, Outside
 
 if TYPE_CHECKING:
-    from pie_edge.control.engine import ModelFacts
+    from pie_edge.control.facts import ModelFacts
     from pie_edge.control.space import Space
     from pie_edge.grammar import Grammar, Matcher
     from pie_edge.host.constraints import Constraints

@@ -1,4 +1,4 @@
-"""Inferlets on one engine: start them, wait for them, end them."""
+"""Inferlets on an engine, or on several: start them, wait for them, end them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pie_edge.control.metrics import metrics
+from pie_edge.control.replicas import Replicas, follow
 from pie_edge.errors import InferletCancelled, ResourceError, TemplateError, UsageError
 from pie_edge.host import source
 from pie_edge.host.compiled import load_component
@@ -74,7 +75,7 @@ class Host:
     def __init__(
         self,
         sandbox: Sandbox,
-        engine: Engine,
+        engine: Engine | Replicas,
         model: Model,
         limits: Limits,
         max_instances: int,
@@ -103,7 +104,7 @@ class Host:
     @classmethod
     async def open(
         cls,
-        engine: Engine,
+        engine: Engine | Replicas,
         tokenizer: Tokenizer,
         turns: Turns | None,
         limits: Limits | None = None,
@@ -161,7 +162,7 @@ class Host:
 
     def metrics(self) -> dict[str, Any]:
         """The engine's figures, and what its inferlets took; plain data."""
-        found, turns = metrics(self._engine), self._schedule.turns
+        found, turns = metrics(self._engine.engines), self._schedule.turns
         found["counters"] |= {"guest_seconds": turns.sum}
         found["counters"] |= {f"inferlets_{state}": self._endings[state] for state in ENDINGS}
         found["gauges"]["inferlets"] = len(self._instances)
@@ -170,11 +171,23 @@ class Host:
 
     def follow(self, timeline: Timeline) -> None:
         """From now on what happens is written down there."""
-        self._schedule.timeline = self._engine.statistics.timeline = timeline
+        self._schedule.timeline = timeline
+        follow(self._engine.engines, timeline)
 
     def follow_tokens(self, sink: TokenSink) -> None:
         """From now on it hears of the tokens that inferlets read and choose."""
-        self._engine.statistics.tokens = sink
+        for engine in self._engine.engines:
+            engine.statistics.tokens = sink
+
+    @property
+    def lost(self) -> str:
+        """Why no inferlet can compute anything any more; nothing while a device serves."""
+        return self._engine.lost
+
+    def when_lost(self, heard: Callable[[], None]) -> None:
+        """``heard`` is called when a device is given up."""
+        for engine in self._engine.engines:
+            engine.on_lost = heard
 
     async def run(
         self,
@@ -295,7 +308,7 @@ class Host:
             source=start.source,
             limits=start.limits,
             model=self._model,
-            space=self._engine.open_space(start.name, start.seed),
+            space=self._engine.open_space(start.name, start.seed, None if parent is None else parent.space),
             has_client=start.has_client,
             text_sink=start.on_text,
             log_sink=start.on_log,

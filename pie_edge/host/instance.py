@@ -78,6 +78,12 @@ class Instance:
     def id(self) -> str:
         return self.guest.id
 
+    @property
+    def device(self) -> str:
+        """The device that it is on; nothing before it computes, where there are several."""
+        space = self.guest.space
+        return "" if space.router is not None else space.engine.device_name
+
     async def result(self) -> Outcome:
         """How it ended. Raises one of InferletError's kinds; cancelling the wait doesn't cancel the inferlet."""
         return await asyncio.shield(self._outcome)

@@ -203,7 +203,8 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """``seconds`` since it started. ``usage`` counts tokens and passes so far."""
+    """``seconds`` since it started. ``usage`` counts tokens and passes so far. ``device`` is where it computes; where there are
+    several, nothing before its first pass."""
 
     instance: str
     name: str
@@ -211,6 +212,7 @@ class Row:
     seconds: float
     attached: bool
     usage: dict[str, int]
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True)

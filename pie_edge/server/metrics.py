@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -60,6 +60,7 @@ HELP = {
     "inferlets_failed": "Inferlets that failed.",
     "inferlets_cancelled": "Inferlets that were cancelled.",
     "uptime_seconds": "Seconds since the model was loaded.",
+    "serves": "Whether it takes inferlets: 0 for a device that was lost.",
     "pages": "KV pages on the device.",
     "pages_free": "Pages that hold nothing.",
     "pages_cached": "Pages that hold a prefix which nobody uses now.",
@@ -147,6 +148,17 @@ class EngineMetrics:
             yield GaugeMetricFamily(PREFIX + name, _help(name), value=value)
         for name, histogram in self._snapshot["histograms"].items():
             yield _family(name, histogram)
+        yield from _of_devices(self._snapshot.get("devices", ()))
+
+
+def _of_devices(devices: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Where there are several, some of each one's own."""
+    for kind, family in (("counters", CounterMetricFamily), ("gauges", GaugeMetricFamily)):
+        for name in devices[0][kind] if devices else ():
+            found = family(f"{PREFIX}each_device_{name}", _help(name), labels=("number", "device"))
+            for number, device in enumerate(devices):
+                found.add_metric((str(number), device["name"]), device[kind][name])
+            yield found
 
 
 def _family(name: str, histogram: Mapping[str, Any]) -> HistogramMetricFamily:

@@ -21,6 +21,7 @@ NAMES = (*device_cases.NAMES, *cuda_cases.MANY)
 """Of all op cases."""
 FORWARD, BACKWARD, SHUFFLED = 0, 1, 2
 """Schedules: which thread runs next where several can."""
+_MOST_DEVICES = 4
 
 
 def compiler(sources: Sources, flags: Sequence[str] = ()) -> Callable[[str, str, tuple[str, ...]], bytes]:
@@ -65,9 +66,31 @@ def scheduled(order: int, seed: int = 0) -> Iterator[None]:
         library.simt_schedule(ctypes.c_uint(FORWARD), ctypes.c_ulonglong(0))
 
 
-def mend(status: int = 0) -> None:
-    """An error of a kernel sticks to the process, as a card's does; here it can be taken away, or another put in its place."""
-    ctypes.CDLL(str(build.driver())).simt_break(status)
+def mend() -> None:
+    """An error of a kernel sticks to the process, as a card's does; here it can be taken away."""
+    for device in range(_MOST_DEVICES):
+        break_device(0, device)
+
+
+def break_device(status: int, device: int = 0) -> None:
+    """As if an error of a kernel or of the card had stuck."""
+    ctypes.CDLL(str(build.driver())).simt_break(status, device)
+
+
+@contextmanager
+def emulated(devices: int = 1, others: int = 0, lag: int = 0) -> Iterator[None]:
+    """There are so many devices, other processes use so many bytes of each, and an event isn't reached yet when it is looked at,
+    so many times."""
+    driver = ctypes.CDLL(str(build.driver()))
+    driver.simt_devices(devices)
+    driver.simt_others(ctypes.c_size_t(others))
+    driver.simt_lag(lag)
+    try:
+        yield
+    finally:
+        driver.simt_devices(1)
+        driver.simt_others(ctypes.c_size_t(0))
+        driver.simt_lag(0)
 
 
 def calls(*names: str) -> list[int]:

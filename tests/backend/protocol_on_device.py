@@ -31,7 +31,7 @@ from tests.backend.protocol_on_backend import doubling, opened, run
 
 FOURS = Affine(4, 32, DType.F16, None)
 Losing = Callable[[Any], AbstractContextManager[None]]
-"""Within it the device of this backend is lost to whoever runs or downloads; the one that is opened instead works."""
+"""Within it the device of this backend is lost to whoever runs or downloads; one that is opened instead works."""
 
 
 def test_executables_that_nobody_has_any_more_give_their_memory_back(open_backend: Opening) -> None:
@@ -245,7 +245,7 @@ def test_what_ran_on_a_closed_backend_is_not_read(open_backend: Opening) -> None
 
 
 def test_a_lost_device_fails_what_ran_and_serves_what_comes_next(open_backend: Opening, lose: Losing) -> None:
-    """It is opened again with all its weights; states are zeros."""
+    """It is opened again with all its weights; states are zeros. One whose errors stick to the process stays lost."""
 
     async def test() -> None:
         async with opened(open_backend) as backend:
@@ -264,6 +264,10 @@ def test_a_lost_device_fails_what_ran_and_serves_what_comes_next(open_backend: O
                         await asyncio.wait_for(backend.read(ticket), 5)
                 with suppress(DeviceLost):  # The device may have been done with it.
                     await asyncio.wait_for(backend.read(before), 5)
+            if backend.limits.sticky:
+                with pytest.raises(DeviceLost, match="lost"):
+                    await asyncio.wait_for(backend.read(backend.run(executable, inputs)), 5)
+                return
             assert not (await fetch(backend, buffers["x"], case.states["x"])).any()
             backend.write(buffers["x"], case.states["x"].tobytes())
             outputs = await backend.read(backend.run(executable, inputs))

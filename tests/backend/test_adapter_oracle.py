@@ -13,7 +13,8 @@ import pytest
 from pie_edge.backend import Backend
 from pie_edge.backends.cpu.backend import open_cpu
 from pie_edge.control.device import DeviceSettings
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.queue import ForwardCall
 from pie_edge.model.adapters import Adapters, find_module, targets
 from pie_edge.program.encodings import Dense, DType

@@ -31,7 +31,7 @@ def lose() -> Losing:
 
     @contextmanager
     def lost(backend: Any) -> Iterator[None]:
-        cuda_emulated.mend(_LAUNCH_FAILED)
+        cuda_emulated.break_device(_LAUNCH_FAILED)
         try:
             yield
         finally:

@@ -99,6 +99,22 @@ def test_a_kernel_that_faults_loses_the_device_and_says_why() -> None:
         cuda_emulated.mend()
 
 
+def test_what_a_card_is_lost_by_is_told_however_often_it_is_asked() -> None:
+    async def test() -> None:
+        async with opened(openers.cuda) as backend:
+            executable = await backend.compile(doubling(), {"x": await put(backend, np.ones(8, np.float32))})
+            await backend.read(backend.run(executable, {}))
+            cuda_emulated.break_device(214)
+            for _ in range(3):
+                with pytest.raises(DeviceLost, match=r"CUDA_ERROR_ECC_UNCORRECTABLE \(214\).*nvidia-smi"):
+                    await asyncio.wait_for(backend.read(backend.run(executable, {})), 5)
+
+    try:
+        run(test)
+    finally:
+        cuda_emulated.mend()
+
+
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(UsageError, match="-1 bytes"):
         asyncio.run(open_cuda("", memory=-1))

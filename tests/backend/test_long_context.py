@@ -14,7 +14,8 @@ import pytest
 
 from pie_edge.backend import Backend
 from pie_edge.backend_choice import probe
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall
 from pie_edge.model import registry

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from pie_edge.backend import Limits
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.needs import Needs, kv_dtype, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.queue import ForwardCall

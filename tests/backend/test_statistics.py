@@ -49,7 +49,7 @@ def test_figures_agree_with_what_was_asked_and_with_the_clock() -> None:
         began = time.perf_counter()
         async with engine_on(ReferenceBackend(), speculation_depth=0) as engine:
             await answers(engine, PROMPTS)
-            found = json.loads(json.dumps(metrics(engine)))
+            found = json.loads(json.dumps(metrics([engine])))
             wall = time.perf_counter() - began
         counters, gauges, histograms = found["counters"], found["gauges"], found["histograms"]
         passes = len(PROMPTS) * TOKENS
@@ -78,9 +78,9 @@ def test_prefix_hits_are_the_tokens_that_nobody_forwarded_again() -> None:
         async with engine_on(ReferenceBackend()) as engine:
             prompt = [*range(3 * PAGE), 7]
             await answers(engine, [prompt], "first")
-            before = metrics(engine)["counters"]
+            before = metrics([engine])["counters"]
             await answers(engine, [prompt], "second")
-            found = metrics(engine)
+            found = metrics([engine])
         assert before["prefix_hit_tokens"] == 0
         assert found["counters"]["prefix_hit_tokens"] == 3 * PAGE
         shares = found["histograms"]["prompt_cached_share"]
@@ -93,7 +93,7 @@ def test_passes_that_were_foreseen_are_hits_and_their_waits_are_counted_too() ->
     async def body() -> None:
         async with engine_on(ReferenceBackend(), speculation_depth=1) as engine:
             await answers(engine, [PROMPTS[0]])
-            found = metrics(engine)
+            found = metrics([engine])
         assert found["counters"]["run_ahead_hits"] > 0
         assert counted(found["histograms"]["queue_seconds"]) == TOKENS
 

@@ -209,7 +209,7 @@ class Engine:
         self.calls: list[ForwardCall] = []
         self.spaces: set[Space] = set()
 
-    def open_space(self, name: str, seed: int) -> Space:
+    def open_space(self, name: str, seed: int, parent: Space | None = None) -> Space:
         space = Space(self, name, seed)
         self.spaces.add(space)
         return space

@@ -97,6 +97,29 @@ def test_auto_takes_the_only_device_by_its_name_though_it_is_software(machine: M
     )
 
 
+def test_several_devices_are_taken_in_the_order_they_are_named_and_the_backend_may_come_with_them(
+    machine: Machine,
+) -> None:
+    machine(cuda=Finding(("L4", "L4 (2)", "H200")), vulkan=Finding(("llvmpipe (LLVM 15, 256 bits)", "Arc")))
+    for backend, device in (("cuda", "2,0"), ("auto", "cuda:2,0"), ("cuda", "cuda:H200, L4"), ("auto", "2,0")):
+        chosen = choose(backend, device)
+        assert (chosen.backend, chosen.devices) == ("cuda", ("H200", "L4"))
+        assert str(chosen) == "cuda, H200 and L4"
+    # A comma may belong to a name.
+    assert choose("vulkan", "15, 256 bits").devices == ("llvmpipe (LLVM 15, 256 bits)",)
+    assert choose("auto", "vulkan:Arc").devices == ("Arc",)
+    refused = {
+        "0,0": "names L4 twice",
+        "0,3": r"no device '3'; it has 0: L4, 1: L4 \(2\), 2: H200",
+        "1,": "a comma with nothing beside it",
+    }
+    for device, says in refused.items():
+        with pytest.raises(BackendUnavailable, match=says):
+            choose("cuda", device)
+    with pytest.raises(BackendUnavailable, match="device 'cuda:0' is of cuda, and backend vulkan was asked for"):
+        choose("vulkan", "cuda:0")
+
+
 DEVICES = [("Old", API_VERSION_1_1, False), ("Arc", API_VERSION_1_2, False), ("llvmpipe", API_VERSION_1_2, True)]
 PAIRS = ("llvmpipe (64 bits)", API_VERSION_1_2, True, 2)
 

@@ -13,12 +13,15 @@ import pytest
 from pie_edge.config import load
 from pie_edge.errors import (
     BadCheckpoint,
+    DeviceLost,
     Disconnected,
+    InferletFailed,
     InvalidHandle,
     NotReady,
 )
 from pie_edge.protocol.connection import error_of
 from pie_edge.protocol.messages import (
+    Send,
     State,
 )
 from pie_edge.server import supervisor as supervisor_module
@@ -160,14 +163,59 @@ def test_an_engine_that_hangs_is_ended_and_started_again(monkeypatch: pytest.Mon
     asyncio.run(body())
 
 
-def test_an_engine_whose_device_stays_lost_ends_to_be_started_again() -> None:
-    source = "async def main(input):\n    from inferlet.errors import DeviceLost\n    raise DeviceLost('gone')"
+GENERATE = """
+from inferlet import Context, session
+async def main(input):
+    session.send("ready")
+    await session.receive()
+    context = Context()
+    context.fill("the")
+    return await context.generate_until(max_tokens=2, stop_tokens=[])
+"""
+
+
+def test_an_engine_whose_device_is_lost_for_good_tells_its_inferlets_and_ends_to_be_started_again() -> None:
+    states: list[State] = []
 
     async def body() -> None:
-        async with engine() as supervisor:
-            for _ in range(3):
-                async with connected(supervisor) as connection:
-                    assert error_of(await (await launched(connection, source)).over).code == "inferlet-failed"
+        async with engine(states) as supervisor:
+            async with connected(supervisor) as connection:
+                programs = [await launched(connection, GENERATE) for _ in range(3)]
+                for program in programs:
+                    await program.until(1)
+                await supervisor.connection.ask("lose", "it fell off the bus")
+                for program in programs:
+                    await connection.tell(Send, program.remote.instance, "go on")
+                for program in programs:
+                    error = error_of(await program.over)
+                    assert isinstance(error, InferletFailed) and error.cause == DeviceLost.code
+                    assert "it fell off the bus" in error.message
+            while supervisor.starts < 2 or supervisor.state.phase != "ready":
+                await asyncio.sleep(0.02)
+            assert "the engine ended (it fell off the bus) and is started again" in [state.what for state in states]
+            async with connected(supervisor) as connection:
+                program = await launched(connection, GENERATE)
+                await connection.tell(Send, program.remote.instance, "go on")
+                assert (await program.over).result is not None
+
+    asyncio.run(body())
+
+
+def test_an_inferlet_that_goes_on_without_its_device_doesn_t_keep_the_engine_from_ending() -> None:
+    source = GENERATE.replace("    return await", "    try:\n        await").replace(
+        "stop_tokens=[])",
+        "stop_tokens=[])\n    except Exception:\n        session.send('lost')\n    await session.receive()",
+    )
+
+    async def body() -> None:
+        async with engine() as supervisor, connected(supervisor) as connection:
+            program = await launched(connection, source)
+            await supervisor.connection.ask("lose", "gone")
+            await connection.tell(Send, program.remote.instance, "go on")
+            await program.until(2)
+            assert program.texts == ["ready", "lost"]
+            with pytest.raises(Disconnected):
+                await program.over
             while supervisor.starts < 2 or supervisor.state.phase != "ready":
                 await asyncio.sleep(0.02)
 

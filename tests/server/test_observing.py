@@ -118,7 +118,7 @@ def test_the_engines_figures_are_the_same_in_prometheus_form() -> None:
         engine = await open_tiny(ReferenceBackend())
         try:
             await answers(engine, [[1, 2, 3], [4] * 20])
-            snapshot = {"info": {"model": 'ti"ny'}} | metrics(engine)
+            snapshot = {"info": {"model": 'ti"ny'}} | metrics([engine])
         finally:
             await engine.close()
 
@@ -143,9 +143,10 @@ def test_the_engines_figures_are_the_same_in_prometheus_form() -> None:
 
 def test_the_docs_name_every_figure_there_is() -> None:
     async def body() -> bytes:
+        from pie_edge.control.replicas import Replicas
         from pie_edge.host import Host, Limits
 
-        engine = await open_tiny(ReferenceBackend())
+        engine = Replicas([await open_tiny(ReferenceBackend()) for _ in range(2)])
         tokenizer: Any = TinyTokenizer()
         host = await Host.open(engine, tokenizer, TinyTurns(), Limits())
         snapshot = {"info": {"model": "tiny"}} | host.metrics()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +22,7 @@ from pie_edge.server.exchange import Exchange
 from pie_edge.server.metrics import EngineMetrics, HttpMetrics
 
 
-def exposition(steps: int, times: list[float]) -> str:
+def exposition(steps: int, times: list[float], devices: Sequence[Mapping[str, Any]] = ()) -> str:
     """What a server says that ran so many steps, and whose first tokens took these times."""
     http = HttpMetrics()
     for seconds in times:
@@ -42,6 +44,7 @@ def exposition(steps: int, times: list[float]) -> str:
             "device_idle_share": 0.25,
         },
         "histograms": {"step_device_seconds": device.snapshot()},
+        "devices": devices,
     }
     return (generate_latest(http.registry) + generate_latest(EngineMetrics(snapshot))).decode()
 
@@ -91,6 +94,20 @@ def test_once_prints_the_figures_since_the_start(capsys: pytest.CaptureFixture[s
     assert found["cache hits"].startswith("25% of tokens")
     assert found["first token"].startswith("p50 1") and found["first token"].endswith(" ms")
     assert "idle 25%" in found["device"]
+
+
+def test_each_of_several_devices_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = {"pages_used": 3, "pages_cached": 2, "pages_free": 95}
+    devices = [
+        {"name": name, "counters": {"steps": 7}, "gauges": {"serves": serves, "spaces": 2, **pages}}
+        for name, serves in (("L4", 1.0), ("L4 (2)", 0.0))
+    ]
+    with answering(exposition(14, [], devices)) as url:
+        status, out, _ = shown(capsys, url, "--once")
+    assert status == 0
+    first, second = re.findall(r"^device [01] +(.*)$", out, re.MULTILINE)
+    assert first == "L4: 2 inferlets, 7 steps, pages 3 used, 2 cached, 95 free"
+    assert second == "L4 (2): lost"
 
 
 def test_a_server_with_a_key_is_asked_with_it(capsys: pytest.CaptureFixture[str]) -> None:

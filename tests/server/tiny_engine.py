@@ -9,7 +9,7 @@ from typing import Any
 
 from pie_edge.config import Settings
 from pie_edge.control.parking import Spill
-from pie_edge.errors import BadCheckpoint
+from pie_edge.errors import BadCheckpoint, DeviceLost
 from pie_edge.host import Host, Limits
 from pie_edge.protocol.messages import ModelCard
 from pie_edge.server.engine.opened import Opened
@@ -29,7 +29,8 @@ async def open_engine(settings: Settings, progress: Any) -> Opened:
     if settings.model == "broken":
         raise BadCheckpoint("broken.gguf is no checkpoint; name another")
     spill: Spill | None = None
-    engine = await open_tiny(ReferenceBackend(), spill, kv_memory=settings.kv_memory or 1 << 20)
+    backend = ReferenceBackend(sticky=True)
+    engine = await open_tiny(backend, spill, kv_memory=settings.kv_memory or 1 << 20)
     tokenizer: Any = TinyTokenizer()
     limits = Limits(time=settings.limits.time, memory=settings.limits.memory)
     host = await Host.open(
@@ -48,11 +49,17 @@ async def open_engine(settings: Settings, progress: Any) -> Opened:
             }
         )
 
+    def lose(why: str) -> str:
+        """From now on the device is lost."""
+        backend.lost = DeviceLost(why)
+        return ""
+
     async def close() -> None:
         await host.close()
         await engine.close()
 
-    return Opened(host, CARD, {"held": held, "metrics": lambda _: json.dumps({"info": {}} | host.metrics())}, close)
+    answers = {"held": held, "lose": lose, "metrics": lambda _: json.dumps({"info": {}} | host.metrics())}
+    return Opened(host, CARD, answers, close)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Stands in for libcuda: the part of the driver API that the backend calls, over kernels that simt.h runs on the CPU. A
 // "cubin" is such a kernel library. Everything is done when it is enqueued, in order; what is captured, when it is launched.
-// Allocations end at a page that can't be touched and begin as NaNs. An error of a kernel sticks, as on a card.
+// Allocations end at a page that can't be touched and begin as NaNs. An error of a kernel sticks to its device, as on a card.
+// What belongs to a device is refused while another one's context is the thread's.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,13 +20,15 @@
 namespace {
 
 enum Status {
-  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_BINARY = 209, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700,
-  LAUNCH_FAILED = 719, CAPTURING = 900,
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NO_BINARY = 209,
+  NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, CAPTURING = 900,
 };
 struct Extent { unsigned x, y, z; };
 using Launch = int (*)(void**, Extent, Extent, size_t);
 
+struct Device { int broken = SUCCESS, retained = 0; size_t used = 0; };
 struct Function {
+  Device* device;
   Launch launch;
   int count, sizes[64];
   const char* (*message)();
@@ -35,17 +38,20 @@ struct Function {
   void (*counts)(uint64_t*);  // of a traced library, else null
   std::string name;
 };
-struct Module { void* library; std::map<std::string, std::unique_ptr<Function>> functions; };
+struct Module { Device* device; void* library; std::map<std::string, std::unique_ptr<Function>> functions; };
 using Work = std::function<int()>;
 struct Graph { std::vector<Work> nodes; };
-struct Stream { std::unique_ptr<Graph> captured; };
-struct Mapping { void* base; size_t nbytes, asked; };
+struct Stream { Device* device; std::unique_ptr<Graph> captured; };
+struct Event { Device* device; int looks; };
+struct Mapping { Device* device; void* base; size_t nbytes, asked; };
 
 std::recursive_mutex lock;
-int broken = SUCCESS;
+const int MOST_DEVICES = 4;
+Device devices[MOST_DEVICES];
+thread_local Device* current = nullptr;
 std::string told = "no error";
-size_t memory = 4ull << 30, used = 0;
-int version = 13000, architecture = 86, context, retained = 0;
+size_t memory = 4ull << 30, others = 0;
+int version = 13000, architecture = 86, count_of_devices = 1, lag = 0;
 // A block's shared memory at most: 64, 99 or 227 KiB.
 size_t shared_limit() { return (architecture < 80 ? 64ul : architecture == 90 ? 227ul : 99ul) << 10; }
 std::map<std::string, uint64_t> calls;
@@ -54,16 +60,21 @@ unsigned long long seed = 0;
 const int COUNTS = 15;
 std::map<std::string, std::vector<uint64_t>> counted;  // by kernel, what traced launches did
 std::map<uint64_t, Mapping> mappings;
-Stream first_stream;
 
-Stream* stream_of(void* stream) { return stream ? static_cast<Stream*>(stream) : &first_stream; }
+// What stops a call on something of a device: that the thread isn't in its context, or an error that stuck.
+int refused(Device* device) { return !device || device != current ? (int)INVALID_CONTEXT : device->broken; }
 
-int enqueue(void* stream, Work work) {
-  if (broken) return broken;
-  if (auto& captured = stream_of(stream)->captured) return captured->nodes.push_back(std::move(work)), SUCCESS;
-  return broken = work();
+int enqueue(void* given, Work work) {
+  auto* stream = static_cast<Stream*>(given);
+  if (int status = refused(stream->device)) return status;
+  if (stream->captured) return stream->captured->nodes.push_back(std::move(work)), SUCCESS;
+  return stream->device->broken = work();
 }
-int waited(void* stream) { return broken ? broken : stream_of(stream)->captured ? CAPTURING : SUCCESS; }
+int waited(void* given) {
+  auto* stream = static_cast<Stream*>(given);
+  if (int status = refused(stream->device)) return status;
+  return stream->captured ? CAPTURING : SUCCESS;
+}
 
 }  // namespace
 
@@ -74,6 +85,9 @@ extern "C" {
 // For tests: what there seems to be, and what was called.
 void simt_driver(int driver_version, size_t total) { version = driver_version, memory = total; }
 void simt_architecture(int seen) { architecture = seen; }
+void simt_devices(int count) { count_of_devices = count; }
+void simt_others(size_t nbytes) { others = nbytes; }   // of each device's memory, in use by other processes
+void simt_lag(int looks) { lag = looks; }              // how often an event isn't reached yet when it is looked at
 uint64_t simt_calls(const char* name) { return calls[name]; }
 void simt_schedule(unsigned new_order, unsigned long long new_seed) { order = new_order, seed = new_seed; }
 void simt_counted(const char* kernel, uint64_t* found) {
@@ -81,13 +95,17 @@ void simt_counted(const char* kernel, uint64_t* found) {
   all.resize(COUNTS);
   for (int i = 0; i < COUNTS; i++) found[i] = all[i];
 }
-void simt_break(int status) { broken = status, told = "told to break"; }
+void simt_break(int status, int device) { devices[device].broken = status, told = "told to break"; }
 
 int cuInit(unsigned) { ENTER; return SUCCESS; }
 int cuDriverGetVersion(int* found) { *found = version; return SUCCESS; }
-int cuDeviceGetCount(int* count) { *count = 1; return SUCCESS; }
-int cuDeviceGet(int* device, int) { *device = 0; return SUCCESS; }
+int cuDeviceGetCount(int* count) { *count = count_of_devices; return SUCCESS; }
+int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return 0 <= ordinal && ordinal < count_of_devices ? SUCCESS : INVALID_DEVICE;
+}
 int cuDeviceGetName(char* name, int room, int) { snprintf(name, room, "SIMT CPU emulation"); return SUCCESS; }
+int cuDeviceGetPCIBusId(char* name, int room, int device) { snprintf(name, room, "0000:%02X:00.0", 10 + device); return SUCCESS; }
 int cuDeviceTotalMem_v2(size_t* found, int) { *found = memory; return SUCCESS; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {39, 1536},
@@ -96,40 +114,46 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
   *value = found == known.end() ? 0 : found->second;
   return SUCCESS;
 }
-int cuDevicePrimaryCtxRetain(void** made, int) { ENTER; retained++; *made = &context; return SUCCESS; }
-int cuDevicePrimaryCtxRelease_v2(int) { ENTER; if (--retained == 0) broken = SUCCESS; return SUCCESS; }
-int cuCtxSetCurrent(void*) { return SUCCESS; }
-int cuCtxSynchronize() { ENTER; return broken; }
-int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) { ENTER; *free_bytes = memory - used, *total = memory; return broken; }
+int cuDevicePrimaryCtxRetain(void** made, int device) { ENTER; devices[device].retained++; *made = &devices[device]; return SUCCESS; }
+int cuDevicePrimaryCtxRelease_v2(int device) { ENTER; devices[device].retained--; return SUCCESS; }
+int cuCtxSetCurrent(void* context) { current = static_cast<Device*>(context); return SUCCESS; }
+int cuCtxSynchronize() { ENTER; return refused(current); }
+int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
+  ENTER;
+  if (!current) return INVALID_CONTEXT;
+  *free_bytes = memory - others - current->used, *total = memory;
+  return current->broken;
+}
 
 int cuMemAlloc_v2(uint64_t* place, size_t nbytes) {
   ENTER;
-  if (broken) return broken;
+  if (int status = refused(current)) return status;
   if (nbytes == 0) return INVALID_VALUE;
-  if (used + nbytes > memory) return OUT_OF_MEMORY;
+  if (current->used + others + nbytes > memory) return OUT_OF_MEMORY;
   size_t page = sysconf(_SC_PAGESIZE), whole = (nbytes + 255) & ~255ul, pages = (whole + page - 1) / page * page;
   char* base = (char*)mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED) return OUT_OF_MEMORY;
   mprotect(base + pages, page, PROT_NONE);
   *place = (uint64_t)(base + pages - whole);
   if (nbytes <= 64 << 20) memset((void*)*place, 0xff, nbytes);
-  mappings[*place] = {base, pages + page, nbytes};
-  used += nbytes;
+  mappings[*place] = {current, base, pages + page, nbytes};
+  current->used += nbytes;
   return SUCCESS;
 }
 int cuMemFree_v2(uint64_t place) {
   ENTER;
   auto found = mappings.find(place);
   if (found == mappings.end()) return INVALID_VALUE;
+  if (found->second.device != current) return INVALID_CONTEXT;
   munmap(found->second.base, found->second.nbytes);
-  used -= found->second.asked;
+  current->used -= found->second.asked;
   mappings.erase(found);
   return SUCCESS;
 }
-int cuMemHostAlloc(void** place, size_t nbytes, unsigned) { ENTER; *place = aligned_alloc(4096, (nbytes + 4095) & ~4095ul); return broken; }
+int cuMemHostAlloc(void** place, size_t nbytes, unsigned) { ENTER; *place = aligned_alloc(4096, (nbytes + 4095) & ~4095ul); return refused(current); }
 int cuMemFreeHost(void* place) { ENTER; free(place); return SUCCESS; }
-int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t n) { ENTER; memcpy((void*)to, from, n); return broken; }
-int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t n) { ENTER; memcpy(to, (void*)from, n); return broken; }
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t n) { ENTER; memcpy((void*)to, from, n); return refused(current); }
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t n) { ENTER; memcpy(to, (void*)from, n); return refused(current); }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) {
   ENTER;
   return enqueue(stream, [=] { memcpy((void*)to, from, n); return SUCCESS; });
@@ -147,12 +171,20 @@ int cuMemsetD8Async(uint64_t place, unsigned char value, size_t n, void* stream)
   return enqueue(stream, [=] { memset((void*)place, value, n); return SUCCESS; });
 }
 
-int cuStreamCreate(void** made, unsigned) { ENTER; *made = new Stream; return broken; }
+int cuStreamCreate(void** made, unsigned) { ENTER; *made = new Stream{current, nullptr}; return refused(current); }
 int cuStreamDestroy_v2(void* stream) { ENTER; delete static_cast<Stream*>(stream); return SUCCESS; }
 int cuStreamSynchronize(void* stream) { ENTER; return waited(stream); }
-int cuStreamBeginCapture_v2(void* stream, int) { ENTER; stream_of(stream)->captured = std::make_unique<Graph>(); return broken; }
-int cuStreamEndCapture(void* stream, void** made) { ENTER; *made = stream_of(stream)->captured.release(); return broken; }
-int cuGraphInstantiateWithFlags(void** made, void* graph, unsigned long long) { ENTER; *made = new Graph(*(Graph*)graph); return broken; }
+int cuStreamBeginCapture_v2(void* stream, int) {
+  ENTER;
+  static_cast<Stream*>(stream)->captured = std::make_unique<Graph>();
+  return refused(static_cast<Stream*>(stream)->device);
+}
+int cuStreamEndCapture(void* stream, void** made) {
+  ENTER;
+  *made = static_cast<Stream*>(stream)->captured.release();
+  return refused(static_cast<Stream*>(stream)->device);
+}
+int cuGraphInstantiateWithFlags(void** made, void* graph, unsigned long long) { ENTER; *made = new Graph(*(Graph*)graph); return refused(current); }
 int cuGraphLaunch(void* graph, void* stream) {
   ENTER;
   return enqueue(stream, [=] {
@@ -164,11 +196,20 @@ int cuGraphLaunch(void* graph, void* stream) {
 int cuGraphDestroy(void* graph) { ENTER; delete static_cast<Graph*>(graph); return SUCCESS; }
 int cuGraphExecDestroy(void* graph) { ENTER; delete static_cast<Graph*>(graph); return SUCCESS; }
 
-int cuEventCreate(void** made, unsigned) { ENTER; *made = malloc(8); return broken; }
-int cuEventRecord(void*, void*) { ENTER; return broken; }
-int cuEventQuery(void*) { ENTER; return broken; }
-int cuEventSynchronize(void*) { ENTER; return broken; }
-int cuEventDestroy_v2(void* event) { ENTER; free(event); return SUCCESS; }
+int cuEventCreate(void** made, unsigned) { ENTER; *made = new Event{current, 0}; return refused(current); }
+int cuEventRecord(void* event, void* stream) {
+  ENTER;
+  static_cast<Event*>(event)->looks = lag;
+  auto* device = static_cast<Stream*>(stream)->device;
+  return static_cast<Event*>(event)->device == device ? refused(device) : INVALID_CONTEXT;
+}
+int cuEventQuery(void* event) {
+  ENTER;
+  if (int status = refused(static_cast<Event*>(event)->device)) return status;
+  return static_cast<Event*>(event)->looks-- > 0 ? NOT_READY : SUCCESS;
+}
+int cuEventSynchronize(void* event) { ENTER; return refused(static_cast<Event*>(event)->device); }
+int cuEventDestroy_v2(void* event) { ENTER; delete static_cast<Event*>(event); return SUCCESS; }
 
 int cuModuleLoadData(void** made, const void* image) {
   ENTER;
@@ -186,10 +227,8 @@ int cuModuleLoadData(void** made, const void* image) {
   void* library = written ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
   unlink(path);
   if (!library) return told = dlerror(), NO_BINARY;
-  auto* module = new Module;
-  module->library = library;
-  *made = module;
-  return SUCCESS;
+  *made = new Module{current, library, {}};
+  return refused(current);
 }
 int cuModuleUnload(void* module) { ENTER; delete static_cast<Module*>(module); return SUCCESS; }
 int cuModuleGetFunction(void** found, void* module, const char* name) {
@@ -202,6 +241,7 @@ int cuModuleGetFunction(void** found, void* module, const char* name) {
     auto sizes = (int (*)(int*, int))symbol("simt_sizes_");
     if (!launch || !sizes) return told = std::string("no kernel ") + name, NOT_FOUND;
     function = std::make_unique<Function>();
+    function->device = owner->device;
     function->launch = launch;
     function->count = sizes(function->sizes, 64);
     function->message = (const char* (*)())dlsym(owner->library, "simt_message");
@@ -217,7 +257,7 @@ int cuFuncSetAttribute(void* given, int attribute, int value) {
   ENTER;
   if (attribute != 8 || (size_t)value > shared_limit()) return INVALID_VALUE;
   static_cast<Function*>(given)->dynamic = value;
-  return broken;
+  return refused(current);
 }
 // As simt.h reads it: the manual's rules for boxes of halves that are swizzled by 128 bytes.
 int cuTensorMapEncodeTiled(void* map, unsigned type, unsigned rank, void* address, const uint64_t* extents, const uint64_t* strides,
@@ -231,13 +271,14 @@ int cuTensorMapEncodeTiled(void* map, unsigned type, unsigned rank, void* addres
   uint32_t small[4] = {box[0], box[1], box[2], swizzle};
   memcpy(words + 6, small, sizeof small);
   memcpy(map, words, sizeof words);
-  return broken;
+  return refused(current);
 }
 int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
                    void* stream, void** arguments, void**) {
   ENTER;
   auto* function = static_cast<Function*>(given);
   if (shared > function->dynamic) return INVALID_VALUE;
+  if (function->device != static_cast<Stream*>(stream)->device) return INVALID_CONTEXT;
   std::vector<std::vector<char>> values;
   for (int i = 0; i < function->count; i++)
     values.emplace_back((char*)arguments[i], (char*)arguments[i] + function->sizes[i]);
@@ -262,6 +303,7 @@ int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned 
 
 int cuGetErrorName(int status, const char** name) {
   const std::map<int, const char*> known = {{0, "CUDA_SUCCESS"}, {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+      {101, "CUDA_ERROR_INVALID_DEVICE"}, {201, "CUDA_ERROR_INVALID_CONTEXT"}, {214, "CUDA_ERROR_ECC_UNCORRECTABLE"},
       {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"}, {500, "CUDA_ERROR_NOT_FOUND"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {719, "CUDA_ERROR_LAUNCH_FAILED"}, {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"}};
   auto found = known.find(status);

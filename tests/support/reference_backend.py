@@ -34,23 +34,28 @@ class Compiled:
 
 @dataclass
 class ReferenceBackend:
-    """``memory`` caps what may be allocated; ``fail_next`` makes the next read raise it."""
+    """``memory`` caps what may be allocated; ``fail_next`` makes the next read raise it, ``lost`` every one. A ``sticky`` device
+    isn't tried again once it is lost."""
 
     memory: int = 1 << 40
     used: int = 0
     runs: list[str] = field(default_factory=list)
     fail_next: Exception | None = None
+    device: str = "NumPy reference"
+    sticky: bool = False
+    lost: Exception | None = None
 
     @property
     def limits(self) -> Limits:
         return Limits(
             backend="reference",
-            device="NumPy reference",
+            device=self.device,
             memory=self.memory,
             max_binding=1 << 40,
             kinds=frozenset(KINDS),
             supports=lambda encoding: encoding == Dense(DType.F32),
             kv_dtype=DType.F32,
+            sticky=self.sticky,
         )
 
     def footprint(
@@ -116,7 +121,7 @@ class ReferenceBackend:
 
     async def read(self, ticket: dict[str, Any]) -> Mapping[str, memoryview]:
         await asyncio.sleep(0)
-        failure, self.fail_next = self.fail_next, None
+        failure, self.fail_next = self.fail_next or self.lost, None
         if failure is not None:
             raise failure
         return {name: memoryview(np.ascontiguousarray(a).reshape(-1)) for name, a in ticket["outputs"].items()}

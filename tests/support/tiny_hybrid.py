@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from pie_edge.backend import Backend
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.parking import Spill
 from pie_edge.control.plan import DeviceSettings
 from pie_edge.model import lfm2, qwen3_5

@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarks.null_backend import NullBackend, Ran
 from pie_edge.backend import BytesLike
-from pie_edge.control.engine import Engine, ModelFacts
+from pie_edge.control.engine import Engine
+from pie_edge.control.facts import ModelFacts
 from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.queue import ForwardCall
 from pie_edge.control.space import Space

@@ -45,6 +45,11 @@ class Desk:
     def failed(self, error: PieError) -> None:
         self._tell(State(0, "failed", code=error.code, message=error.message))
 
+    @property
+    def lost(self) -> str:
+        """Why no device serves any more; nothing while one does."""
+        return "" if self._opened is None else self._opened.host.lost
+
     def told(self, number: int) -> State:
         return replace(self.state, id=number, programs=self.programs.names)
 

@@ -50,7 +50,7 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
         embeds=False,
         description=facts.description,
         backend=runtime.choice.backend,
-        device=str(runtime.choice.device),
+        device=runtime.choice.named,
         thinks=host.thinks,
     )
     return Opened(host, card, _answers(runtime), runtime.close)

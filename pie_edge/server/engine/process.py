@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge.config import Settings, settings_from
-from pie_edge.errors import PieError
+from pie_edge.errors import BackendError, DeviceLost, PieError
 from pie_edge.host.requests import told
 from pie_edge.protocol.wire import Address
 from pie_edge.server import lifeline
@@ -34,6 +34,7 @@ FAILED, STUCK = 1, 75
 """Exit statuses: the model couldn't be opened; the device was lost and doesn't come back."""
 _HEAR_SECONDS = 10.0
 _SWITCH_SECONDS = 0.0005
+_CLOSE_SECONDS = 5.0
 _COLLECT = (10_000, 50, 1_000)
 """Thresholds of the garbage collector while it serves. Inferlets leave no cycles, so there is hardly anything to find; one look
 at so many objects takes a millisecond."""
@@ -72,11 +73,16 @@ async def _serve(orders: dict[str, Any], opener: Opener, tell: Callable[[Address
     opening = asyncio.create_task(_open(desk, opener, settings_from(orders["settings"])))
     opening.add_done_callback(lambda task: None if task.cancelled() or task.result() else end(FAILED))
     status = await ending
+    if status == STUCK:
+        desk.failed(DeviceLost(desk.lost))
     desk.close()
     server.close()
     opening.cancel()
     await asyncio.gather(opening, return_exceptions=True)
-    await desk.close_engine()
+    # A driver may wait for ever for a device that is lost; the process's end frees all the same.
+    with contextlib.suppress(*((BackendError, TimeoutError) if status == STUCK else ())):
+        async with asyncio.timeout(_CLOSE_SECONDS if status == STUCK else None):
+            await desk.close_engine()
     return status
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from pie_edge.errors import DeviceLost, InvalidHandle, PieError, ResourceError, UsageError
+from pie_edge.errors import InvalidHandle, ResourceError, UsageError
 from pie_edge.host import Host, Limits
 from pie_edge.protocol.messages import Launch, Row
 from pie_edge.server.engine.programs import Programs
@@ -18,20 +18,19 @@ from pie_edge.server.engine.transcript import Transcript
 
 _MOST_ENDED = 256
 _KEPT_SECONDS = 600.0
-_STICKY = 3
-"""Inferlets in a row that end because the device was lost. It is opened again after each; a device that stays lost needs a new
-process."""
+_LAST_SECONDS = 2.0
+"""That inferlets have to end, and clients to hear how, once every device is lost."""
 _LONGEST_NAME = 128
 
 
 class Registry:
-    """``stuck`` is called when the device doesn't come back."""
+    """``stuck`` is called when every device is lost and none comes back: nothing but a new process helps then."""
 
     def __init__(self, host: Host, programs: Programs, stuck: Callable[[], None]) -> None:
         self.host = host
         self._programs = programs
         self._stuck = stuck
-        self._lost_in_a_row = 0
+        host.when_lost(self._device_lost)
         # Names of one process must not be those of another: a client may ask for an inferlet of the one before.
         self._prefix = secrets.token_hex(3)
         self._numbers = itertools.count(1)
@@ -97,12 +96,15 @@ class Registry:
             raise UsageError(f"a source of more than {self.host.limits.source:,} bytes; send less")
         return asked.source
 
-    def _over(self, running: Running, error: PieError | None) -> None:
-        lost = DeviceLost.code in (getattr(error, "cause", None), getattr(error, "code", None))
-        self._lost_in_a_row = self._lost_in_a_row + 1 if lost else 0
-        if self._lost_in_a_row >= _STICKY:
-            self._stuck()
+    def _device_lost(self) -> None:
+        if self.host.lost:
+            asyncio.get_running_loop().call_later(_LAST_SECONDS, self._stuck)
+
+    def _over(self, running: Running) -> None:
         self.settle(running)
+        if self.host.lost and all(one.ending for one in self._running.values()):
+            # What was posted in this turn of the loop goes out before.
+            asyncio.get_running_loop().call_soon(self._stuck)
 
     def settle(self, running: Running) -> None:
         """Forgets it if it is over and somebody heard how, or nobody will."""

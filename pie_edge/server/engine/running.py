@@ -27,7 +27,7 @@ class Running:
         instance: Instance,
         transcript: Transcript,
         detached: bool,
-        ended: Callable[[Running, PieError | None], None],
+        ended: Callable[[Running], None],
     ) -> None:
         self.id = id
         self.instance = instance
@@ -75,6 +75,7 @@ class Running:
             (self._over or time.monotonic()) - self._started,
             self.attached,
             self.instance.guest.space.usage.counts(),
+            self.instance.device,
         )
 
     def _go_on(self) -> None:
@@ -117,15 +118,14 @@ class Running:
             self._parts = None
 
     async def _watch(self) -> None:
-        error: PieError | None = None
         try:
             outcome: Outcome | PieError = await self.instance.result()
-        except Exception as failed:
-            outcome = error = told(failed)
+        except Exception as error:
+            outcome = told(error)
         self._over = time.monotonic()
         self.ending = _ended(self.id, outcome, self.instance.guest.space.usage.counts())
         self._go_on()
-        self._ended(self, error)
+        self._ended(self)
 
 
 def _parts(instance: str, name: str, data: bytes) -> Iterator[FilePart]:

@@ -1,0 +1,42 @@
+"""Ranges for NVIDIA's profilers: what each launch is, in their timeline. Without a profiler there is nothing, not even a test."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pie_edge.backend import BytesLike
+
+INJECTED = "NVTX_INJECTION64_PATH"
+"""Nsight sets it for a process that it looks at, to a library that takes the ranges."""
+
+
+def marker() -> Any:
+    """The package ``nvtx`` if it is installed and a profiler listens, else None."""
+    if INJECTED not in os.environ:
+        return None
+    try:
+        return importlib.import_module("nvtx")
+    except ImportError:
+        return None
+
+
+class Ranged:
+    """A Recorded whose runs and reads are ranges."""
+
+    def __init__(self, recorded: Any, name: str, nvtx: Any) -> None:
+        self._recorded = recorded
+        self._name = name
+        self._nvtx = nvtx
+
+    def run(self, given: Mapping[str, BytesLike]) -> Any:
+        return self._within(f"run {self._name}", self._recorded.run, given)
+
+    def outputs(self, flight: Any) -> Mapping[str, memoryview]:
+        return self._within(f"read {self._name}", self._recorded.outputs, flight)
+
+    def _within(self, what: str, function: Callable[[Any], Any], given: Any) -> Any:
+        with self._nvtx.annotate(what, domain="pie-edge"):
+            return function(given)
