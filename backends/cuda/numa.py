@@ -71,7 +71,7 @@ def policy() -> tuple[int, Any] | None:
 
 def _set(mode: int, nodes: Any) -> bool:
     call, _ = _CALLS[platform.machine()]
-    return _system_call()(call, ctypes.c_int(mode), nodes, ctypes.c_ulong(_MOST_NODES)) == 0
+    return bool(_system_call()(call, ctypes.c_int(mode), nodes, ctypes.c_ulong(_MOST_NODES)) == 0)
 
 
 def _system_call() -> Any:

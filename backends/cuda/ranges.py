@@ -35,7 +35,8 @@ class Ranged:
         return self._within(f"run {self._name}", self._recorded.run, given)
 
     def outputs(self, flight: Any) -> Mapping[str, memoryview]:
-        return self._within(f"read {self._name}", self._recorded.outputs, flight)
+        found: Mapping[str, memoryview] = self._within(f"read {self._name}", self._recorded.outputs, flight)
+        return found
 
     def _within(self, what: str, function: Callable[[Any], Any], given: Any) -> Any:
         with self._nvtx.annotate(what, domain="pie-edge"):
