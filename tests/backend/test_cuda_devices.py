@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 pytest.importorskip("tests.support.needs_simt")
 
-from pie_edge.backends.cuda import numa, ranges
+from pie_edge.backends.cuda import api, describe, numa, probe, ranges
 from pie_edge.backends.cuda.backend import CudaBackend
 from pie_edge.backends.cuda.timeline import Timeline
 from pie_edge.control.replicas import Replicas
@@ -25,6 +26,7 @@ from tests.backend.cuda_emulated import ON_CARD, break_device, emulated, mend
 from tests.backend.device import assert_close, run_case
 from tests.backend.test_engine import expected, greedy, run
 from tests.backend.test_handles import autoregress
+from tests.simt import build
 from tests.support.tiny import open_tiny
 
 pytestmark = pytest.mark.skipif(ON_CARD, reason="the emulated devices are told what to be")
@@ -127,6 +129,16 @@ def test_what_other_processes_use_of_a_card_is_seen_when_it_is_opened_and_when_i
             await backend.close()
 
     run(test)
+
+
+def test_doctor_names_each_card_by_the_number_that_device_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "LIBRARY", str(build.driver()))
+    with emulated(devices=2):
+        assert probe.probe(lambda name: ctypes.CDLL(str(build.driver()))).devices == NAMES
+        lines = describe.describe()
+    for number, name in enumerate(NAMES):
+        assert lines[2 * number] == f"cuda:{number}, {name}: software, driver for CUDA 13.0"
+        assert "multiprocessors" in lines[2 * number + 1] and "; pinned memory " in lines[2 * number + 1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has nodes to choose from")
