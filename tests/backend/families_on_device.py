@@ -1,31 +1,17 @@
-"""Every family on any device, in exact mode: what ``transformers`` says, however the sequence is forwarded. A test module of each
-backend says in a fixture ``open_backend`` how one is opened."""
+"""Every family on any device, in exact mode: what ``transformers`` says, however the sequence is forwarded."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
-from pie_edge.backend import Backend
 from tests.backend.device import LoadedModel
-from tests.backend.openers import Opening
 from tests.support import family_oracle
 from tests.support.oracle_run import part_pass, whole_pass
 
 TOLERANCE = 1e-4
-
-
-@pytest.fixture(scope="module")
-def opened(open_backend: Opening) -> Iterator[tuple[asyncio.Runner, Backend]]:
-    with asyncio.Runner() as runner:
-        backend = open_backend(exact=True)
-        yield runner, backend
-        runner.run(backend.close())
 
 
 def check_family(name: str, opened: Any, tmp_path: Path) -> None:

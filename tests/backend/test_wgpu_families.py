@@ -1,4 +1,4 @@
-"""Every family on the wgpu backend."""
+"""Families on the wgpu backend."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ import pytest
 pytest.importorskip("tests.support.needs_wgpu")
 
 from tests.backend import openers
-from tests.backend.families_on_device import check_family, opened  # noqa: F401
+from tests.backend.families_on_device import SOME, check_family, opened  # noqa: F401
 from tests.backend.openers import Opening
-
-SOME = ("llama", "qwen2", "gemma3", "phi3-long", "olmo2", "gpt2", "lfm2-bias", "qwen3.5", "qwen3-moe", "gpt-oss-mxfp4")
-"""Each way in which families differ: the kernels are the same for the others, and each is compiled anew."""
 
 
 @pytest.fixture(scope="module")
