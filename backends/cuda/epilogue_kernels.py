@@ -10,7 +10,7 @@ from pie_edge.backends.shared.epilogue_writer import Writer
 from pie_edge.sampling.dialects.kernel import Kernel
 from pie_edge.sampling.dialects.scalar import Memory
 
-_READ = (Memory.LOGITS, Memory.INPUTS)
+_READ = (Memory.LOGITS, Memory.HIDDEN, Memory.INPUTS)
 
 
 def kernel_text(kernel: Kernel, starts: Mapping[str, int], threads: int) -> str:

@@ -85,7 +85,7 @@ class BaseEpilogue(ABC, Generic[B, MadeT, L]):
     def launches(self, places: Places[B]) -> list[L]:
         """In order."""
         memories = {
-            Memory.LOGITS: places.regions[self._program.by_role(Role.STATE)[0].name],
+            **{memory: places.regions[name] for memory, name in self._prepared.states.items()},
             Memory.INPUTS: places.inbox,
             Memory.ARENA: places.arena,
             Memory.OUTPUTS: places.outbox,

@@ -10,6 +10,7 @@ from pie_edge.program.nodes import KEEP_TOKEN, PREFIX, TAKE_KEPT
 from pie_edge.program.ops import Op, Program, Role
 from pie_edge.sampling.dialects import kernel as plans
 from pie_edge.sampling.dialects.planner import plan
+from pie_edge.sampling.dialects.scalar import Memory
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,12 @@ class Prepared:
     sampler: Sampler | None
     """The one kernel that does it all, where there is one."""
     plan: plans.Plan
+
+    @property
+    def states(self) -> dict[Memory, str]:
+        """What kernels are bound to. Where no hidden states are read the logits stand in their place, and nobody looks."""
+        hidden = "hidden" if "hidden" in self.program.values else "logits"
+        return {Memory.LOGITS: "logits", Memory.HIDDEN: hidden}
 
     @property
     def given(self) -> dict[str, str]:

@@ -59,7 +59,7 @@ def counted_rows(program: Program) -> dict[str, str]:
     rows = program.values["token_src"].shape[0]
     # A state that an op takes as its operand has the step's rows if it has as many.
     found = {v.name: "rows" for v in program.by_role(Role.STATE) if v.shape[0] == rows}
-    found |= dict.fromkeys(("token_src", "positions", "row_index", "write_slots"), "rows")
+    found |= dict.fromkeys(("token_src", "positions", "row_index", "write_slots", "hidden_rows"), "rows")
     found["sample_rows"] = "sampled"
     for op in program.ops:
         source = op.inputs[1] if op.kind in ("embed", "gather_rows") else op.inputs[0]

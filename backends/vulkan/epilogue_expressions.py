@@ -12,7 +12,7 @@ from pie_edge.program.node_types import Element
 from pie_edge.sampling.dialects.kernel import Store
 from pie_edge.sampling.dialects.scalar import BOOL, F32, I32, U32, Memory, Scalar
 
-MEMORIES = (Memory.LOGITS, Memory.INPUTS, Memory.ARENA, Memory.OUTPUTS)
+MEMORIES = (Memory.LOGITS, Memory.HIDDEN, Memory.INPUTS, Memory.ARENA, Memory.OUTPUTS)
 """What a fused kernel is bound to, in order."""
 WRITABLE = (Memory.ARENA, Memory.OUTPUTS)
 

@@ -1,6 +1,7 @@
 """Epilogues on wgpu: a traced epilogue's Program as launches. The planner's fused kernels are written as WGSL.
 
-All kernels of an epilogue are bound to the same four buffers: logits, the step's inputs, the temporaries and the outputs.
+All kernels of an epilogue are bound to the same four buffers: logits, the step's inputs, the temporaries and the outputs; those
+that fuse nodes to the hidden states, too.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class WgpuSite(PlacedSite[Buffer, Launch]):
             more |= {"LIST": self.starts["list"], "TOKENS": self.starts["out0"]}
         kernel = node_shader(run.name, run.constants, more)
         params = words(self.first, self.slots, run.rows, *run.push, 0)
-        return Launch(kernel, bindings(self.memories), self.grid(run), params)
+        return Launch(kernel, bound(kernel, self.memories), self.grid(run), params)
 
 
-def bindings(memories: Mapping[Memory, Region]) -> dict[str, Region]:
-    """By the names that kernels have for them."""
-    return {memory.value: region for memory, region in memories.items()}
+def bound(kernel: Shader, memories: Mapping[Memory, Region]) -> dict[str, Region]:
+    """Those that a kernel has, by its names for them."""
+    return {slot.name: memories[Memory(slot.name)] for slot in kernel.slots}
 
 
 class Epilogue(BaseEpilogue[Buffer, Shader, Launch]):
@@ -49,23 +50,24 @@ class Epilogue(BaseEpilogue[Buffer, Shader, Launch]):
     def _fused(
         self, made: Shader, kernel: plans.Kernel, site: WgpuSite, grid: tuple[int, int, int], lanes: int
     ) -> Launch:
-        return launch(made, bindings(site.memories), grid, first=site.first, slots=site.slots, zero=0)
+        return launch(made, bound(made, site.memories), grid, first=site.first, slots=site.slots, zero=0)
 
     def _pooled(
         self, name: str, names: tuple[str, str, str], each: int, places: Places[Buffer], grid: tuple[int, int, int]
     ) -> Launch:
         value, slots, tokens = names
         memory, taken = places.memory_of(value).value, name == "take_kept"
-        bound = {"inputs": places.inbox, "tokens": places.regions[tokens]}
+        given = {"inputs": places.inbox, "tokens": places.regions[tokens]}
         if memory == "outputs":
-            bound["outputs"] = places.outbox
+            given["outputs"] = places.outbox
         told = {"slots": places.word(slots), "room": self._whole.values[tokens].size, "each": each}
         told["given" if taken else "chosen"] = places.word(value)
         constants: dict[str, Any] = {"LOCAL": LOCAL, "COUNTS": places.word("counts"), "CHOSEN": memory}
-        return launch(shader(f"nodes/{name}", **constants), bound, grid, **told)
+        return launch(shader(f"nodes/{name}", **constants), given, grid, **told)
 
     def _packed(
         self, packing: plans.Packing, memories: Mapping[Memory, Region], start: int, grid: tuple[int, int, int]
     ) -> Launch:
         told = {"x_start": packing.start, "y_start": start, "entries": packing.entries, "zero": 0}
-        return launch(shader("nodes/pack_bytes", LOCAL=LOCAL, LOGITS="u32"), bindings(memories), grid, **told)
+        kernel = shader("nodes/pack_bytes", LOCAL=LOCAL, LOGITS="u32")
+        return launch(kernel, bound(kernel, memories), grid, **told)

@@ -18,20 +18,21 @@ CHECKED_EVERY = 16
 
 @dataclass(slots=True, eq=False)
 class Readout:
-    """A work whose last rows are in the step: its logits are rows ``first … first + count`` of the logits state, and what it
-    observes begins at ``masses`` of the step's."""
+    """A work whose last rows are in the step: its logits are rows ``first … first + count`` of the logits state, its hidden
+    states rows ``hidden … hidden + hidden_count`` of theirs, and what it observes begins at ``masses`` of the step's."""
 
     part: Slice
     first: int
     count: int
+    hidden: int
+    hidden_count: int
     masses: int
 
     @property
     def checked(self) -> bool:
-        """Whether its logits, if it reads any, are checked for being numbers: those of prompts, and of every so many tokens
-        after."""
+        """Whether what it reads, if anything, is checked for being numbers: of prompts, and of every so many tokens after."""
         work = self.part.work
-        if self.count == 0:
+        if not work.rows:
             return False
         return len(work.tokens) > 1 or work.placement.positions[-1] % CHECKED_EVERY == 0
 
@@ -78,6 +79,7 @@ class _Arrays:
         self.mass_starts = [0]
         self.mass_layers: list[int] = []
         self.adapters: list[int] = []
+        self.hidden_rows: list[int] = []
         self.state_slots: list[int] = []
         self.state_spans: list[int] = []
 
@@ -86,12 +88,14 @@ class _Arrays:
         placement, rows = work.placement, slice(part.first, part.first + part.count)
         readout = None
         if part.last:
-            readout = Readout(part, len(self.sample_rows), len(work.rows), self.mass_starts[-1])
+            logits, hidden = work.logit_rows, work.hidden_rows
+            first, start = len(self.sample_rows), len(self.token_src) - part.first
+            readout = Readout(part, first, len(logits), len(self.hidden_rows), len(hidden), self.mass_starts[-1])
             if work.observed is not None:
                 self._observe(part, work.observed)
-            self.sample_rows += [len(self.token_src) + row - part.first for row in work.rows]
-            seed = work.seed
-            self.draw_keys += [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF] * len(work.rows)
+            self.sample_rows += [start + row for row in logits]
+            self.hidden_rows += [start + row for row in hidden]
+            self.draw_keys += work.draw_key * len(logits)
         places, table = placement.places[rows], part.table
         bits, fresh = placement.seen(table, part.end, size), [0] * len(table)
         for index, own in part.fresh.items():
@@ -142,6 +146,7 @@ class _Arrays:
             mass_starts=self.mass_starts if self.mass_rows else (),
             mass_layers=self.mass_layers,
             adapters=self.adapters if any(self.adapters) else (),
+            hidden_rows=self.hidden_rows,
             state_slots=self.state_slots,
             state_spans=self.state_spans,
         )
@@ -174,4 +179,5 @@ def bucket_for(counts: Bucket, limit: Bucket) -> Bucket:
         grown(counts.masses) if counts.observed else 0,
         counts.recurrent,
         counts.adapters,
+        counts.hidden,
     )

@@ -336,7 +336,7 @@ def _refuse(work: Work, error: PieError) -> None:
 
 
 def not_finite(work: Work, model: str) -> NotFinite:
-    """The error of a pass whose logits, or attention, are no numbers."""
+    """The error of a pass whose logits, hidden states or attention are no numbers."""
     read = work.rows or (() if work.observed is None else work.observed.rows) or (len(work.tokens) - 1,)
     position = work.placement.positions[read[-1]]
     return NotFinite(

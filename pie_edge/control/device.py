@@ -29,7 +29,7 @@ from pie_edge.sampling import Pool
 
 Progress = Callable[[int, int, str], None]
 Samples = tuple[Sequence[int], Ticket | None]
-"""Numbers of readouts, and the run that reads a logit of each."""
+"""Numbers of readouts, and the run that reads what is looked at of each."""
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Flight:
         return self.reading.done()
 
     def results(self) -> list[tuple[HostTensor, ...] | None]:
-        """Of its readouts, in their order; None where the logits are no numbers. Raises DeviceLost or another BackendError."""
+        """Of its readouts, in their order; None where what was read out is no number. Raises DeviceLost or a BackendError."""
         return self.reading.result()
 
 
@@ -85,6 +85,8 @@ class Device:
         observable = observe.KIND in backend.limits.kinds and layers <= observe.MOST_LAYERS
         self.observable_layers = layers if observable else 0
         """How many layers' attention can be observed here."""
+        self.hidden = model.spec.hidden
+        """Entries of a row of hidden states."""
 
     @classmethod
     async def open(
@@ -122,20 +124,25 @@ class Device:
         runs = [(group, await self._epilogue(group)) for group in groups]
         ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
         # Before the epilogues: it is there when they are, and needs no wait of its own.
-        samples = self._sample_logits(step.readouts)
+        samples = self._sample(step.readouts)
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
         return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed)))
 
-    def _sample_logits(self, readouts: Sequence[Readout]) -> Samples:
+    def _sample(self, readouts: Sequence[Readout]) -> Samples:
         """Start reading one logit of the last row of passes that are to be checked. A hidden state that is no number makes every
         logit of its row one, and a context with such a token all rows after it: what a damaged weight or an overflow does shows
-        there, and every so many tokens is often enough."""
+        there, and every so many tokens is often enough. Where no logits are read it is the hidden state itself."""
         wanted = [index for index, one in enumerate(readouts) if one.checked]
         if not wanted:
             return (), None
-        logits, row = self._buffers["logits"], 4 * self._model.spec.vocabulary
-        rows = [readouts[index].first + readouts[index].count - 1 for index in wanted]
-        return wanted, self._backend.download([(logits, number * row, 4) for number in rows])
+        return wanted, self._backend.download([self._told_by(readouts[index]) for index in wanted])
+
+    def _told_by(self, readout: Readout) -> tuple[Any, int, int]:
+        """What of a readout is looked at: a buffer, and bytes of it."""
+        if readout.count:
+            return self._buffers["logits"], 4 * self._model.spec.vocabulary * (readout.first + readout.count - 1), 4
+        nbytes = 4 * self.hidden
+        return self._buffers["hidden"], nbytes * (readout.hidden + readout.hidden_count - 1), nbytes
 
     async def _read(
         self,
@@ -169,11 +176,11 @@ class Device:
             landed()
 
     async def _not_finite(self, wanted: Sequence[int], samples: Ticket | None) -> set[int]:
-        """Which of the readouts have logits that are no numbers."""
+        """Which of the readouts have logits, or hidden states, that are no numbers."""
         if samples is None:
             return set()
         found = (await self._backend.read(samples)).values()
-        return {index for index, logit in zip(wanted, found, strict=True) if not _finite(logit)}
+        return {index for index, numbers in zip(wanted, found, strict=True) if not _finite(numbers)}
 
     @property
     def backend(self) -> str:
@@ -217,7 +224,8 @@ class Device:
         key = group.epilogue.digest, group.capacity, pool
         found = self._epilogues.get(key)
         if found is None:
-            program = group.epilogue.program(group.capacity * group.epilogue.rows, self.cache.logit_rows, pool)
+            rows, cache = group.capacity * group.epilogue.rows, self.cache
+            program = group.epilogue.program(rows, cache.logit_rows, pool, cache.hidden_rows)
             found = self._epilogues[key] = await self._backend.compile(program, self._buffers)
         return found
 
@@ -226,8 +234,8 @@ def _all_finite(masses: HostTensor) -> bool:
     return math.isfinite(sum(masses.data))
 
 
-def _finite(logit: memoryview) -> bool:
-    return math.isfinite(logit.cast("B").cast("f")[0])
+def _finite(numbers: memoryview) -> bool:
+    return all(map(math.isfinite, numbers.cast("B").cast("f")))
 
 
 async def load_weights(

@@ -158,9 +158,10 @@ class Engine:
         if request.observed is not None:
             observation.check(request.observed, self.observable_layers, self._device.backend, space.name)
         tail = len(request.tokens) - unsplittable_from(request.tokens, request.rows, request.observed)
-        if len(request.rows) > self._budget.sampled or tail > self._budget.rows:
+        logits = len(request.rows) if epilogue is None or epilogue.reads_logits else 0
+        if logits > self._budget.sampled or tail > self._budget.rows:
             raise ContextOverflow(
-                f"{space.name} reads {len(request.rows)} rows, and what it reads or observes reaches {tail} tokens back; one "
+                f"{space.name} reads {logits} rows of logits, and what it reads or observes reaches {tail} tokens back; one "
                 f"pass can read {self._budget.sampled} rows, of its last {self._budget.rows} tokens. Split the pass"
             )
         if len(request.placement.entries) > self._budget.entries:
@@ -201,7 +202,9 @@ class Engine:
             return None
         if not request.rows:
             raise InvalidHandle(f"{who} gave an epilogue without rows to read; name them in `rows`")
-        epilogue = parse(request.epilogue, vocabulary=self.vocabulary, rows=len(request.rows))
+        epilogue = parse(
+            request.epilogue, vocabulary=self.vocabulary, rows=len(request.rows), hidden=self._device.hidden
+        )
         check_parameters(epilogue, request.parameters, who)
         check_kept(epilogue, request.kept, who)
         return epilogue

@@ -19,8 +19,8 @@ NOWHERE = 0xFFFFFFFF
 
 @dataclass(slots=True)
 class Group:
-    """Readouts whose epilogues have one digest. ``rows`` are theirs of the logits state, in order, with their ``positions`` and
-    ``draw_keys``.
+    """Readouts whose epilogues have one digest. ``rows`` are theirs of the logits state, in order, ``hidden_rows`` those of the
+    hidden states, with their ``positions`` and ``draw_keys``.
 
     ``kept`` are the outputs, by number, that some of the passes keep for later ones; ``taken`` the parameters that some of them
     take from the device's pool.
@@ -29,6 +29,7 @@ class Group:
     epilogue: Epilogue
     readouts: tuple[Readout, ...]
     rows: Sequence[int]
+    hidden_rows: Sequence[int]
     positions: Sequence[int]
     draw_keys: Sequence[int]
     kept: tuple[int, ...]
@@ -51,6 +52,8 @@ class Group:
             "positions": words(self.positions, rows),
             "draw_keys": words(self.draw_keys, 2 * rows),
         }
+        if self.epilogue.reads_hidden:
+            found["hidden_rows"] = words(self.hidden_rows, rows)
         works = [readout.part.work for readout in self.readouts]
         for number in self.kept:
             cells: list[object] = [work.cells.get(number) for work in works]
@@ -91,21 +94,21 @@ def group(step: Batch) -> list[Group]:
     for readout in step.readouts:
         if readout.part.work.epilogue is not None:
             by_digest.setdefault(readout.part.work.epilogue.digest, []).append(readout)
-    return [_group(readouts, step) for readouts in by_digest.values()]
+    return [_group(readouts) for readouts in by_digest.values()]
 
 
-def _group(readouts: Sequence[Readout], step: Batch) -> Group:
-    epilogue = readouts[0].part.work.epilogue
-    assert epilogue is not None
-    rows = [row for readout in readouts for row in range(readout.first, readout.first + readout.count)]
-    inputs = step.inputs
-    positions = [inputs.positions[inputs.sample_rows[row]] for row in rows]
-    keys = [key for row in rows for key in inputs.draw_keys[2 * row : 2 * row + 2]]
+def _group(readouts: Sequence[Readout]) -> Group:
     works = [readout.part.work for readout in readouts]
+    epilogue = works[0].epilogue
+    assert epilogue is not None
+    rows = [row for one in readouts for row in range(one.first, one.first + one.count)]
+    hidden = [row for one in readouts for row in range(one.hidden, one.hidden + one.hidden_count)]
+    positions = [work.placement.positions[row] for work in works for row in work.rows]
+    keys = [word for work in works for word in work.draw_key * len(work.rows)]
     kept = {number for work in works for number, cell in work.cells.items() if cell.slots}
     numbers = range(len(epilogue.parameters))
     taken = tuple(number for number in numbers if any(_is_there(work.parameters[number]) for work in works))
-    return Group(epilogue, tuple(readouts), rows, positions, keys, tuple(sorted(kept)), taken)
+    return Group(epilogue, tuple(readouts), rows, hidden, positions, keys, tuple(sorted(kept)), taken)
 
 
 def check_parameters(epilogue: Epilogue, given: Sequence[bytes | Cell], who: str) -> None:

@@ -17,3 +17,11 @@ class ModelFacts:
     licence: str = ""
     description: str = ""
     version: str = ""
+    hidden: int = 0
+    """Entries of a hidden state."""
+    pooling: str = ""
+    """How a text's vector comes of its hidden states, one of ``model.pooling.KINDS``; empty where nothing says how,
+    and ``unpooled`` then is why."""
+    unpooled: str = ""
+    sampling: tuple[tuple[str, float], ...] = ()
+    """What it recommends to sample with (``model.recommended``)."""

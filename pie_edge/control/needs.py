@@ -47,7 +47,7 @@ class Needs:
     """The KV pool."""
     logits: int
     states: int
-    """What else outlives a step: the token pool, adapters, and recurrent state of models that have it."""
+    """What else outlives a step: the token pool, rows of hidden states, adapters, and recurrent state of models that have it."""
     slots: int
     """Of these the recurrent state, as it is without rounding; and of one slot, of which a context has up to two."""
     slot: int
@@ -215,6 +215,7 @@ class _Plan:
             token_slots=settings.sequences + VALUE_WORDS,
             state_slots=slots,
             tail=self._tail,
+            hidden_rows=settings.rows,
             **({} if adapters is None else adapters.geometry()),
         )
 

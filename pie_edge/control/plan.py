@@ -46,7 +46,7 @@ class Model:
     @property
     def smallest(self) -> Bucket:
         """A step whose Program has all weights and states."""
-        return Bucket(1, 1, 1, 1, recurrent=int(self.spec.recurrent), adapters=int(self.adapters is not None))
+        return Bucket(1, 1, 1, 1, recurrent=int(self.spec.recurrent), adapters=int(self.adapters is not None), hidden=1)
 
     def trace(self, bucket: Bucket, cache: Cache) -> Program:
         """Once each: sizing the pools, loading and the first step look at the same Programs."""

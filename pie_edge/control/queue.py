@@ -53,7 +53,7 @@ Source = OutputOf | Next | Cell
 class ForwardCall:
     """A forward pass as an inferlet asks for it: write ``tokens`` at ``start … end`` of a working set, read rows out.
 
-    ``rows`` are indices into ``tokens`` whose logits the epilogue sees; ``parameters`` are its host-supplied inputs, as
+    ``rows`` are indices into ``tokens`` whose logits or hidden states the epilogue sees; ``parameters`` are its inputs, as
     bytes in their own dtype, in the order of the wire form. ``positions`` default to the places ``start … end``; a
     ``mask`` is a whole number for each token, whose bit i says that the token may see place i. What is ``observed`` comes as
     one more result after the epilogue's: masses, f32 [observed rows, pages up to ``end``].
@@ -168,6 +168,22 @@ class Work:
         """What its draws derive from."""
         own = None if self.context is None else self.context.seed
         return self.space.seed if own is None else own
+
+    @property
+    def draw_key(self) -> tuple[int, int]:
+        """The low and high word of the seed."""
+        seed = self.seed
+        return seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF
+
+    @property
+    def logit_rows(self) -> tuple[int, ...]:
+        """The rows whose logits are read out; reading hidden states alone needs none."""
+        return self.rows if self.epilogue is None or self.epilogue.reads_logits else ()
+
+    @property
+    def hidden_rows(self) -> tuple[int, ...]:
+        """The rows whose hidden states are read out."""
+        return self.rows if self.epilogue is not None and self.epilogue.reads_hidden else ()
 
     @property
     def runnable(self) -> bool:

@@ -16,7 +16,7 @@ from pie_edge.control.recurrence import Span
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one step holds: token rows, sequences, rows read out, page-table entries.
+    """What one step holds: token rows, sequences, rows of logits read out, page-table entries.
 
     ``shared_rows`` is the most rows of prompts when single-token calls are in the step, or with ``decoding`` may ask for that
     any moment: what a decode waits for somebody else's prefill. 0 keeps prompts out of a step that has single tokens.
@@ -98,7 +98,7 @@ class _Step:
         placement, end = work.placement, work.end(count)
         table, fresh = placement.table(end, self._page_size), placement.fresh(work.done, count, self._page_size)
         part = Slice(work, work.done, count, end, count == work.remaining, table, fresh)
-        outs = len(work.rows) if part.last else 0
+        outs = len(work.logit_rows) if part.last else 0
         if outs > self.sampled or len(table) > self.entries or not self._separate(part):
             return 0
         self.picked.append(part)

@@ -238,7 +238,10 @@ def embed_tokens(r: Recording, *, scale: float = 1.0) -> Value:
 
 
 def read_out(r: Recording, spec: Spec, x: Value, *, scale: float = 1.0, softcap: float = 0.0) -> Program:
-    """The logits of the rows that are read out, into their state: the end of every trace."""
+    """The hidden states and the logits of the rows that are read out, into their states: the end of every trace. ``x`` is what
+    the last norm gave."""
+    if "hidden_rows" in r.step:
+        ops.store(r.t, ops.gather_rows(r.t, x, r.step["hidden_rows"]), r.hidden(spec.hidden))
     x = ops.gather_rows(r.t, x, r.step["sample_rows"])
     x = x if scale == 1 else ops.scale(r.t, x, factor=scale)
     logits = ops.linear(r.t, x, r.weight("embed" if spec.tied else "head"))

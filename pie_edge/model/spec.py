@@ -104,6 +104,8 @@ class Cache:
     adapter_rank: int = 0
     adapted: frozenset[str] = frozenset()
     """The weights that some of them change."""
+    hidden_rows: int = 0
+    """Rows of hidden states that a step can read out."""
 
 
 class Family(Protocol):
@@ -245,6 +247,9 @@ class Recording:
 
     def logits(self, vocabulary: int) -> Value:
         return self.t.state("logits", DType.F32, (self.cache.logit_rows, vocabulary))
+
+    def hidden(self, width: int) -> Value:
+        return self.t.state("hidden", DType.F32, (self.cache.hidden_rows, width))
 
 
 def begin(

@@ -114,12 +114,12 @@ def _along(function: Function) -> Meaning:
 # Sources.
 
 
-def _logits(site: Site, logits: Array, numbers: Array) -> Array:
+def _read_out(site: Site, state: Array, numbers: Array) -> Array:
     """The passes' rows: a view where they lie one after the other, as they do for one pass."""
     wanted = numbers.reshape(site.passes, -1)[:, -max(site.op.integer("rows"), 1) :].reshape(-1)
     first = int(wanted[0])
     neighbours = np.array_equal(wanted, np.arange(first, first + len(wanted)))
-    found = logits[first : first + len(wanted)] if neighbours else logits[wanted]
+    found = state[first : first + len(wanted)] if neighbours else state[wanted]
     return found.reshape(site.passes, *site.shape)
 
 
@@ -307,7 +307,8 @@ MEANINGS: Mapping[str, Meaning] = {
     "gather": lambda site, x, indices: rows.gather(x, indices),
     "take_along": lambda site, x, indices: rows.take_along(x, indices),
     "scatter": lambda site, x, places, new: rows.scatter(x, places, new, str(site.op.attribute("mode"))),
-    "logits": _logits,
+    "logits": _read_out,
+    "hidden": _read_out,
     "position": _position,
     KEEP_TOKEN: _keep_token,
     TAKE_KEPT: _take_kept,

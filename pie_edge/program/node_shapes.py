@@ -16,6 +16,8 @@ Attributes = Mapping[str, AttributeValue]
 REDUCED = 4096
 """Entries of the largest value that a node may work on *across* rows (beams, verification). Wider values stay in their
 row, so that one kernel can do a row."""
+POOLED = 2**22
+"""Of the largest that may be reduced across rows: what is left of it is one row."""
 
 
 class NodeError(ValueError):
@@ -47,20 +49,20 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
-def across_rows(shape: Shape, what: str) -> None:
+def across_rows(shape: Shape, what: str, most: int = REDUCED) -> None:
     """Refuse work across the rows of a value that hasn't been reduced yet."""
-    if prod(shape) > REDUCED:
+    if prod(shape) > most:
         raise NodeError(
-            f"{what} works across the rows of {show(shape)}, {prod(shape)} entries; the most for that is {REDUCED}: "
+            f"{what} works across the rows of {show(shape)}, {prod(shape)} entries; the most for that is {most}: "
             "reduce each row first (reduce_*, top_k, take_along)"
         )
 
 
-def _axis(shapes: Sequence[Shape], attributes: Attributes) -> int:
-    """The negative axis; refused where it isn't the last one of a wide value."""
+def _axis(shapes: Sequence[Shape], attributes: Attributes, most: int = REDUCED) -> int:
+    """The negative axis; refused where it isn't the last one of a value of more than ``most`` entries."""
     axis = integer(attributes, "axis")
     if axis != -1:
-        across_rows(shapes[0], f"axis {axis}")
+        across_rows(shapes[0], f"axis {axis}", most)
     return axis
 
 
@@ -75,9 +77,14 @@ def along_axis(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
 
 
 def reduced(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
-    axis = _axis(shapes, attributes) + len(shapes[0])
+    axis = _axis(shapes, attributes, POOLED) + len(shapes[0])
     kept = (1,) if attributes.get("keepdims") else ()
     return shapes[0][:axis] + kept + shapes[0][axis + 1 :]
+
+
+def indexed(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    axis = _axis(shapes, attributes) + len(shapes[0])
+    return shapes[0][:axis] + shapes[0][axis + 1 :]
 
 
 def same(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
@@ -257,3 +264,11 @@ def logit_rows(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
     """logits: ``vocabulary`` is filled in by the checker, it is the model's and not the author's."""
     vocabulary = integer(attributes, "vocabulary")
     return (*by_rows(shapes, attributes), vocabulary)
+
+
+def hidden_rows(shapes: Sequence[Shape], attributes: Attributes) -> Shape:
+    """hidden: its width is the model's, too."""
+    width = integer(attributes, "hidden")
+    if not width:
+        raise NodeError("no hidden states are read out here; use logits")
+    return (*by_rows(shapes, attributes), width)

@@ -1,7 +1,7 @@
 """The closed table of epilogue nodes: what a user-traced epilogue may compute, and what each node means.
 
-An epilogue sees the logits of one pass. Its Program runs several passes of the same epilogue in one call, so every
-value has a leading *batch* axis and **every node maps over it**; shapes, axes and attributes below are those of one
+An epilogue sees the logits and hidden states of one pass. Its Program runs several passes of the same epilogue in one call,
+so every value has a leading *batch* axis and **every node maps over it**; shapes, axes and attributes below are those of one
 pass. In a Program a node is an op of kind ``node.<name>``.
 
 Meaning holds for every input, in every language:
@@ -111,6 +111,13 @@ _SOURCES = (
         "f32",
         shapes.logit_rows,
         "logits of the last `rows` rows [rows, vocab]",
+        _ROWS,
+    ),
+    _source(
+        "hidden",
+        "f32",
+        shapes.hidden_rows,
+        "hidden states of the last `rows` rows, after the last norm [rows, hidden]",
         _ROWS,
     ),
     _source("position", "u32", shapes.by_rows, "positions of the last `rows` rows [rows]", _ROWS),
@@ -248,7 +255,7 @@ _STRUCTURE = (
         "index",
         _operands("x"),
         ("T",),
-        shapes.reduced,
+        shapes.indexed,
         "x[at] of an axis, which goes",
         attributes=(_FIRST_AXIS, _AT),
         normalise=shapes.index_position,

@@ -29,7 +29,8 @@ class Bucket:
 
     ``mask`` M is words of custom masks; ``observed`` O is rows whose attention is observed and ``masses`` W what comes of
     them in all, one a page entry. A Program for a bucket without masks, or without observed rows, has no such inputs.
-    ``recurrent`` is 1 where sequences have recurrent state, ``adapters`` where some rows go through an adapter.
+    ``recurrent`` is 1 where sequences have recurrent state, ``adapters`` where some rows go through an adapter, ``hidden`` where
+    the hidden states of some rows are read out.
     """
 
     rows: int
@@ -41,6 +42,7 @@ class Bucket:
     masses: int = 0
     recurrent: int = 0
     adapters: int = 0
+    hidden: int = 0
 
     def holds(self, other: Bucket) -> bool:
         return all(getattr(self, field.name) >= getattr(other, field.name) for field in fields(self))
@@ -48,7 +50,7 @@ class Bucket:
     def __str__(self) -> str:
         masked = f"M{self.mask}" if self.mask else ""
         observed = f"O{self.observed}W{self.masses}" if self.observed else ""
-        extras = ("Z" if self.recurrent else "") + ("A" if self.adapters else "")
+        extras = ("Z" if self.recurrent else "") + ("A" if self.adapters else "") + ("H" if self.hidden else "")
         return f"T{self.rows}S{self.sequences}R{self.sampled}N{self.entries}{masked}{observed}{extras}"
 
 
@@ -101,6 +103,8 @@ class StepLayout:
             shapes.append(("state_spans", DType.U32, (b.sequences, SPAN_WORDS)))
         if b.adapters:
             shapes.append(("adapters", DType.U32, (b.rows,)))
+        if b.hidden:
+            shapes.append(("hidden_rows", DType.U32, (b.rows,)))
         laid, offset = {}, 0
         for name, dtype, shape in shapes:
             field = Field(name, dtype, offset, shape)
@@ -131,6 +135,8 @@ class StepLayout:
             )
         if counts.adapters > self.bucket.adapters:
             raise ValueError(f"the step has rows with adapters; bucket {self.bucket} has none")
+        if counts.hidden > self.bucket.hidden:
+            raise ValueError(f"the step reads hidden states out; bucket {self.bucket} has none")
         if counts.observed > self.bucket.observed or counts.masses > self.bucket.masses:
             raise ValueError(
                 f"the step observes {counts.observed} rows over {counts.masses} page entries; bucket {self.bucket} has no room"
@@ -162,7 +168,7 @@ class StepInputs:
     at an earlier place goes to (0: none). ``state_spans`` has ``SPAN_WORDS``: *start*, how many tokens of the context come before
     its first row; *replayed*, how many of them the source's state lacks; and *folded*, how many tokens, those replayed and then
     the step's rows, the state of fold has more than the source's. ``adapters`` has the adapter of each row, counted from 1, or 0
-    for none.
+    for none. ``hidden_rows`` are those whose hidden states are read out, in that order; no row comes twice.
     """
 
     token_src: Sequence[int]
@@ -184,6 +190,7 @@ class StepInputs:
     state_slots: Sequence[int] = ()
     state_spans: Sequence[int] = ()
     adapters: Sequence[int] = ()
+    hidden_rows: Sequence[int] = ()
 
     @cached_property
     def counts(self) -> Bucket:
@@ -192,4 +199,5 @@ class StepInputs:
         observed = len(self.mass_rows)
         sampled, entries, mask = len(self.sample_rows), len(self.pages), len(self.mask)
         recurrent, adapters = int(bool(self.state_slots)), int(bool(self.adapters))
-        return Bucket(rows, sequences, sampled, entries, mask, observed, masses, recurrent, adapters)
+        hidden = int(bool(self.hidden_rows))
+        return Bucket(rows, sequences, sampled, entries, mask, observed, masses, recurrent, adapters, hidden)

@@ -27,9 +27,10 @@ Operand = Reference | Constant
 _WIDTH = (Element.BOOL, Element.U32, Element.I32, Element.F32)
 
 
-def check(wire: Wire, vocabulary: int, rows: int) -> Graph:
-    """Raises EpilogueError naming the node, its operands' types and the author's line."""
-    checker = _Checker(vocabulary, rows)
+def check(wire: Wire, vocabulary: int, rows: int, hidden: int = 0) -> Graph:
+    """``hidden`` is the width of a hidden state, 0 where none are read out. Raises EpilogueError naming the node, its operands'
+    types and the author's line."""
+    checker = _Checker(vocabulary, rows, hidden)
     for node in wire.nodes:
         checker.add(node)
     graph = prune(checker.graph(wire.outputs))
@@ -44,9 +45,10 @@ def check(wire: Wire, vocabulary: int, rows: int) -> Graph:
 class _Checker:
     """What is known after the nodes seen so far: ``_results`` has each wire node's typed node, or its constant."""
 
-    def __init__(self, vocabulary: int, rows: int) -> None:
+    def __init__(self, vocabulary: int, rows: int, hidden: int) -> None:
         self._vocabulary = vocabulary
         self._rows = rows
+        self._hidden = hidden
         self._nodes: list[Node] = []
         self._results: list[int | Constant] = []
         self._constants: dict[tuple[Element, str], Reference] = {}
@@ -141,7 +143,7 @@ class _Checker:
         concrete = self._rows_given(kind, attributes.check(kind, wire.attributes, rank, self._vocabulary), shapes)
         if kind.normalise:
             concrete = kind.normalise(shapes, concrete)
-        shape = kind.shape(shapes, {**concrete, "vocabulary": self._vocabulary})
+        shape = kind.shape(shapes, {**concrete, "vocabulary": self._vocabulary, "hidden": self._hidden})
         types = tuple(TensorType(_result(name, element, concrete), shape) for name in kind.results)
         self._charge(kind, [*(self._type_of(reference) for reference in inputs), *types])
         if kind.name == "param":

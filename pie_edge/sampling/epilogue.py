@@ -36,8 +36,16 @@ class Epilogue:
 
     @property
     def rows(self) -> int:
-        """Logit rows a pass reads out."""
+        """Rows a pass reads out."""
         return self.graph.rows
+
+    @property
+    def reads_logits(self) -> bool:
+        return self.graph.reads_logits
+
+    @property
+    def reads_hidden(self) -> bool:
+        return self.graph.hidden > 0
 
     @cached_property
     def outputs(self) -> tuple[TensorType, ...]:
@@ -90,18 +98,22 @@ class Epilogue:
         """How many passes a call with ``bucket_rows`` rows has room for."""
         return bucket_rows // self.rows
 
-    def program(self, bucket_rows: int, logits_rows: int | None = None, pool: Pool = NO_POOL) -> Program:
-        """What a backend compiles for up to ``bucket_rows`` rows; the logits state has ``logits_rows``, or as many.
+    def program(
+        self, bucket_rows: int, logits_rows: int | None = None, pool: Pool = NO_POOL, hidden_rows: int | None = None
+    ) -> Program:
+        """What a backend compiles for up to ``bucket_rows`` rows; the logits state has ``logits_rows``, or as many, and that of
+        the hidden states ``hidden_rows``, or as many as the logits.
 
         See ``lower`` for its inputs and outputs. Raises EpilogueError where not even one pass fits.
         """
         passes, state = self.passes(bucket_rows), logits_rows or bucket_rows
-        if not passes or state < self.rows:
+        hidden = state if hidden_rows is None else hidden_rows
+        if not passes or (self.reads_logits and state < self.rows) or (self.reads_hidden and hidden < self.rows):
             raise EpilogueError(
-                f"the epilogue reads {self.rows} rows a pass; the bucket has {bucket_rows} and the logits {state}; "
-                "read out fewer rows"
+                f"the epilogue reads {self.rows} rows a pass; the bucket has {bucket_rows}, the logits {state} and the hidden "
+                f"states {hidden}; read out fewer rows"
             )
-        return lower(self.graph, passes, state, pool)
+        return lower(self.graph, passes, state, pool, hidden)
 
 
 def could_be_tokens(tensor: TensorType, most: int = MAX_EMBEDDED) -> bool:
@@ -114,21 +126,22 @@ def _where(line: str) -> str:
     return f"{line}: " if line else ""
 
 
-def parse(text: str | bytes, *, vocabulary: int, rows: int) -> Epilogue:
-    """Read, check and cache an epilogue's wire form for passes that read out ``rows`` rows of ``vocabulary`` logits.
+def parse(text: str | bytes, *, vocabulary: int, rows: int, hidden: int = 0) -> Epilogue:
+    """Read, check and cache an epilogue's wire form for passes that read out ``rows`` rows of ``vocabulary`` logits, and of
+    ``hidden`` entries of a hidden state.
 
     Raises EpilogueError, with the author's line, for anything that isn't a well-typed epilogue within the limits; the
     text may be anything. The same text gives the same object.
     """
     if len(text) > wire.MAX_BYTES:
         wire.read(text)
-    return _parse(text, vocabulary, max(rows, 1))
+    return _parse(text, vocabulary, max(rows, 1), hidden)
 
 
 @lru_cache(maxsize=CACHED_EPILOGUES)
-def _parse(text: str | bytes, vocabulary: int, rows: int) -> Epilogue:
+def _parse(text: str | bytes, vocabulary: int, rows: int, hidden: int) -> Epilogue:
     try:
         found = wire.read(text)
-        return Epilogue(check(found, vocabulary, rows), len(found.outputs) - found.unreturned)
+        return Epilogue(check(found, vocabulary, rows, hidden), len(found.outputs) - found.unreturned)
     except RecursionError:
         raise EpilogueError("the epilogue's wire form is nested too deeply") from None

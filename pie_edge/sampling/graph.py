@@ -36,6 +36,16 @@ class Graph:
     vocabulary: int
     rows: int
 
+    @cached_property
+    def hidden(self) -> int:
+        """The width of the hidden states that it reads; 0 where it reads none."""
+        return next((node.types[0].shape[-1] for node in self.nodes if node.kind.name == "hidden"), 0)
+
+    @cached_property
+    def reads_logits(self) -> bool:
+        """Whether it needs its rows' logits: what reads hidden states alone doesn't."""
+        return not self.hidden or any(node.kind.name == "logits" for node in self.nodes)
+
     def type_of(self, reference: Reference) -> TensorType:
         return self.nodes[reference.node].types[reference.result]
 

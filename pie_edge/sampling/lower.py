@@ -11,6 +11,11 @@ and room for ``B`` passes the Program's values are
     input  param<i>  [B, *shape]     a value that each pass gives
     output out<i>    [B, *shape]     what the author's function returned; bool as bytes
 
+and, where a node reads hidden states,
+
+    state  hidden      f32 [hidden_rows, width]
+    input  hidden_rows u32 [B·n]     which row of them is row i of pass b
+
 and, where values go to later passes or come from earlier ones without leaving the device (``Pool``),
 
     state  tokens    u32 [pool.slots]
@@ -37,6 +42,7 @@ from pie_edge.sampling.wire import Reference
 
 _SOURCE_INPUTS: Mapping[str, tuple[str, ...]] = {
     "logits": ("logits", "rows"),
+    "hidden": ("hidden", "hidden_rows"),
     "position": ("positions",),
     "uniform": ("draw_keys", "positions"),
     "gumbel": ("draw_keys", "positions"),
@@ -65,13 +71,14 @@ NO_POOL = Pool()
 
 
 @lru_cache(maxsize=256)
-def lower(graph: Graph, passes: int, logits_rows: int, pool: Pool = NO_POOL) -> Program:
-    """The Program for up to ``passes`` passes over a logits state of ``logits_rows`` rows; cached."""
-    return _Lowering(graph, passes, logits_rows, pool).program()
+def lower(graph: Graph, passes: int, logits_rows: int, pool: Pool = NO_POOL, hidden_rows: int = 0) -> Program:
+    """The Program for up to ``passes`` passes over a logits state of ``logits_rows`` rows, and one of ``hidden_rows`` rows of
+    hidden states; cached."""
+    return _Lowering(graph, passes, logits_rows, pool, hidden_rows).program()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, passes: int, logits_rows: int, pool: Pool) -> None:
+    def __init__(self, graph: Graph, passes: int, logits_rows: int, pool: Pool, hidden_rows: int) -> None:
         self._graph = graph
         self._passes = passes
         self._pool = pool
@@ -87,6 +94,9 @@ class _Lowering:
                 *(self._value(self._given(i), Role.INPUT, tensor) for i, tensor in enumerate(graph.parameters)),
             )
         }
+        if graph.hidden:
+            self._add(Value("hidden", Role.STATE, DType.F32, (hidden_rows, graph.hidden)))
+            self._add(Value("hidden_rows", Role.INPUT, DType.U32, (rows,)))
         self._ops: list[Op] = []
         self._names: dict[Reference, str] = {}
         self._draws = count()

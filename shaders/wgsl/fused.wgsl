@@ -7,6 +7,7 @@ struct Params {
 @group(1) @binding(0) var<uniform> p: Params;
 
 #include memories
+@group(0) @binding(4) var<storage, read> hidden: array<u32>;
 
 // Of the round that begins with pass `first` and holds at most `slots` passes of ROWS rows each.
 fn true_rows() -> u32 {

@@ -7,12 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pie_edge.backend import Backend
 from pie_edge.control.engine import Engine
 from pie_edge.control.queue import ForwardCall
 from pie_edge.control.space import Space
+from pie_edge.model import llama
 from tests.backend.test_engine import (
     PAGE_BYTES,
     PROMPTS,
@@ -28,7 +30,9 @@ from tests.backend.test_handles import autoregress
 from tests.backend.test_recurrent_engine import LONG
 from tests.backend.test_recurrent_engine import expected as recurrent_expected
 from tests.backend.test_run_ahead import settled, slots_free, wander
-from tests.support.tiny import ARGMAX
+from tests.support.oracle_run import Loaded, forwarded, whole_pass
+from tests.support.readouts import read_out
+from tests.support.tiny import ARGMAX, SPEC, random_weights
 from tests.support.tiny_hybrid import CONVOLVED, DELTA, open_hybrid
 
 
@@ -93,6 +97,27 @@ class EngineOnDevice(ABC):
                 call = ForwardCall(context, (3, 50, 4, 51, 5), 0, 5, (4,), ARGMAX, positions=(0, 9, 1, 9, 2), mask=seen)
                 (best,) = await space.submit(call)
                 assert [int(best.data[0])] == expected([3, 4, 5], 1)
+
+        self.on_device(test)
+
+    def test_hidden_states_are_what_the_logits_are_made_of(self) -> None:
+        """The tiny model is tied: its embedding makes the ones of the others. There are more rows than logits have room for."""
+
+        async def test(backend: Backend) -> None:
+            tokens = list(range(3, 27))
+            weights = random_weights()
+            logits = forwarded(Loaded(SPEC, llama, weights), [whole_pass(tokens)])
+            async with engine_on(backend) as engine:
+                states, beside = await asyncio.gather(
+                    read_out(engine, tokens, ["hidden", 24], range(24)), greedy(engine.open_space("beside", 0), [9], 6)
+                )
+                np.testing.assert_allclose(states[0] @ weights["embed"].T, logits, atol=1e-4)
+                assert beside == expected([9], 6)
+                (pooled,) = await read_out(engine, tokens, ["hidden", 24, "reduce_mean"], range(24))
+                np.testing.assert_allclose(pooled, states[0].mean(axis=0), atol=1e-5)
+                row, best = await read_out(engine, tokens, ["hidden", 2, "logits", 2], (5, 23))
+                np.testing.assert_allclose(row, states[0][[5, 23]], atol=1e-5)
+                np.testing.assert_allclose(best, logits[[5, 23]], atol=1e-4)
 
         self.on_device(test)
 

@@ -27,6 +27,7 @@ from pie_edge.errors import (
 from pie_edge.model import llama
 from tests.support import tiny
 from tests.support.oracle_run import Loaded, log_probabilities
+from tests.support.readouts import read_out
 from tests.support.reference_backend import ReferenceBackend
 from tests.support.remembering_backend import RememberingBackend, answer
 from tests.support.tiny import ARGMAX, PAGE, SPEC, open_tiny, random_weights
@@ -153,6 +154,20 @@ def test_several_rows_come_back_as_one_tensor() -> None:
             rows = log_probabilities(Loaded(SPEC, llama, random_weights()), list(tokens))
             assert list(best.data) == rows[37:].argmax(axis=-1).tolist()
             assert best.shape == (3,)
+
+    run(test)
+
+
+def test_hidden_states_alone_need_no_logits() -> None:
+    async def test() -> None:
+        async with engine_on(ReferenceBackend()) as engine:
+            logits: Any = engine._device._buffers["logits"]
+            logits.data[:] = 7
+            (state,) = await read_out(engine, [1, 2, 3], ["hidden", None], (2,))
+            assert state.shape == (SPEC.hidden,)
+            assert set(logits.data) == {7}
+            await read_out(engine, [1, 2, 3], ["hidden", 1, "logits", 1], (2,))
+            assert set(logits.data) != {7}
 
     run(test)
 
@@ -558,6 +573,8 @@ def test_a_model_of_damaged_weights_says_so_at_the_first_pass(monkeypatch: pytes
             for _ in range(2):
                 with pytest.raises(NotFinite, match="position 2: its weights are damaged.*import the model again"):
                     await greedy(space, [1, 2, 3], 4)
+                with pytest.raises(NotFinite, match="position 2: its weights are damaged"):
+                    await read_out(engine, [1, 2, 3], ["hidden", None], (2,))
 
     run(test)
 

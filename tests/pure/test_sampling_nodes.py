@@ -13,7 +13,7 @@ from pie_edge.program.node_reference import MEANINGS
 from pie_edge.program.nodes import KEEP_TOKEN, NODES, TAKE_KEPT
 from pie_edge.sampling import Epilogue, parse
 from tests.support import node_oracle
-from tests.support.epilogues import Wire, node_table, run
+from tests.support.epilogues import HIDDEN, Wire, node_table, run
 from tests.support.node_oracle import Pass, Plain, evaluate
 
 INF = math.inf
@@ -83,6 +83,7 @@ REDUCTIONS: list[Case] = [
         for name in ("logsumexp", "entropy", "softmax", "log_softmax", "reduce_mean", "cumsum")
     ),
     ("reduce_mean", [F2], {"keepdims": True}),
+    ("reduce_sum", [("f32", (3, 2000), [float(i % 37 - 18) for i in range(6000)])], {"axis": 0}),
     ("reduce_sum", [I], {}),
     ("cumsum", [I], {}),
     ("cumsum", [U], {}),
@@ -135,7 +136,7 @@ STRUCTURE: list[Case] = [
     ("stack", [I, J, I], {"axis": -1}),
 ]
 SOURCES: list[Case] = [
-    *((name, [], {"rows": rows}) for name in ("logits", "position") for rows in (None, 1, 2)),
+    *((name, [], {"rows": rows}) for name in ("logits", "hidden", "position") for rows in (None, 1, 2)),
     ("param", [], {"index": 0, "dtype": "i32", "shape": [2]}),
     ("constant", [], {"value": 0.1}),
     ("constant", [], {"value": "-inf"}),
@@ -159,6 +160,7 @@ def a_pass(parameters: list[Plain], rows: int, salt: int, vocabulary: int = VOCA
         [100 * salt + row for row in range(rows)],
         [(noise.getrandbits(32), noise.getrandbits(32)) for _ in range(rows)],
         parameters,
+        [[node_oracle.single(noise.gauss(0, 3)) for _ in range(HIDDEN)] for _ in range(rows)],
     )
 
 
@@ -179,7 +181,9 @@ def of_one_node(tried: tuple[str, list[Any], dict[str, Any], int]) -> tuple[Epil
     inputs = [wire.parameter(dtype, shape) for dtype, shape, _ in operands]
     node = wire.add(name, *inputs, **attributes)
     results = len(NODES[name].results)
-    epilogue = parse(wire.text(*([node, result] for result in range(results))), vocabulary=VOCABULARY, rows=rows)
+    epilogue = parse(
+        wire.text(*([node, result] for result in range(results))), vocabulary=VOCABULARY, rows=rows, hidden=HIDDEN
+    )
     forward = [Plain(shape, list(values)) for _, shape, values in operands]
     backward = [Plain(shape, list(values)[::-1]) for _, shape, values in operands]
     if name == "param":

@@ -116,7 +116,16 @@ def test_every_node_has_a_function_or_an_operator_of_its_own() -> None:
         ~bits,
         bits & bits,
     ]
-    tensors += [intrinsics.position(), intrinsics.uniform(), intrinsics.gumbel(), param(1), x[1], x[1:], x + 1]
+    tensors += [
+        intrinsics.hidden(),
+        intrinsics.position(),
+        intrinsics.uniform(),
+        intrinsics.gumbel(),
+        param(1),
+        x[1],
+        x[1:],
+        x + 1,
+    ]
     for name, function in inspect.getmembers(ops, inspect.isfunction):
         if function.__module__ != ops.__name__ or name in ("sample", "keep", "_check_settings"):
             continue
@@ -201,9 +210,9 @@ def test_what_cannot_be_traced_is_refused_with_what_to_do(function: Callable[[],
     assert "returned" in says or "test_sampling_trace.py:" in str(refusal.value)
 
 
-def test_hidden_rows_are_refused_by_name_as_long_as_no_model_gives_them() -> None:
-    with pytest.raises(AttributeError, match="no 'hidden' for epilogues; it has logits, position"):
-        trace(lambda: intrinsics.hidden())  # type: ignore[attr-defined]
+def test_what_no_model_gives_is_refused_by_name() -> None:
+    with pytest.raises(AttributeError, match="no 'attention' for epilogues; it has logits, hidden, position"):
+        trace(lambda: intrinsics.attention())  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ REFUSED: list[tuple[str, str]] = [
     (document(("exp", [0], {})), "node 0: in: node 0 doesn't come before"),
     (document(*[LOGITS] * (MAX_NODES + 1)), f"nodes has {MAX_NODES + 1} entries"),
     (document(LOGITS, ("softmaxx", [0], {})), f"{LINE}: 'softmaxx'\\(f32\\[64\\]\\): there is no such node; near are softmax"),
-    (document(LOGITS, ("hidden", [], {})), "'hidden'\\(\\): there is no such node"),
+    (document(LOGITS, ("hiddens", [], {})), "'hiddens'\\(\\): there is no such node; near are hidden"),
     (document(LOGITS, ("exp", [0, 0], {})), "takes 1 operands \\(x\\), and 2 are given"),
     (document(("concat", [], {})), "takes 1 operands \\(xs\\*\\), and 0 are given"),
     (document(LOGITS, ("softmax", [0], {"axes": 1})), "no attribute 'axes'; it takes \\['axis'\\]"),
@@ -105,11 +105,23 @@ def test_bytes_are_read_as_text_is_and_bad_bytes_are_refused() -> None:
 
 
 def test_work_across_rows_wants_reduced_values() -> None:
-    wide = document(("logits", [], {"rows": 2}), ("reduce_max", [0], {"axis": 0}))
+    wide = document(("logits", [], {"rows": 2}), ("cumsum", [0], {"axis": 0}))
     with pytest.raises(EpilogueError, match=r"across the rows of \[2, 40000\].*reduce each row first"):
         parse(wide, vocabulary=40_000, rows=2)
     reduced = document(("logits", [], {"rows": 2}), ("top_k", [0], {"k": 8}), ("reshape", [1], {"shape": [16]}))
     assert parse(reduced, vocabulary=40_000, rows=2).outputs[0].shape == (16,)
+
+
+def test_rows_of_hidden_states_may_be_pooled_and_need_no_logits() -> None:
+    pooled = document(("hidden", [], {"rows": 512}), ("reduce_mean", [0], {"axis": 0}))
+    found = parse(pooled, vocabulary=8, rows=512, hidden=8192)
+    assert (found.outputs[0].shape, found.reads_hidden, found.reads_logits) == ((8192,), True, False)
+    both = document(LOGITS, ("hidden", [], {}), ("reduce_sum", [0], {}), ("mul", [1, 2], {}))
+    assert parse(both, vocabulary=8, rows=1, hidden=4).reads_logits
+    with pytest.raises(EpilogueError, match=r"across the rows of \[513, 8192\].*the most for that is 4194304"):
+        parse(pooled.replace("512", "513"), vocabulary=8, rows=513, hidden=8192)
+    with pytest.raises(EpilogueError, match="'hidden'.*no hidden states are read out here"):
+        parse(pooled, vocabulary=8, rows=512)
 
 
 def test_an_epilogue_that_works_too_long_is_refused_at_the_node_where_it_does() -> None:

@@ -14,6 +14,8 @@ from pie_edge.program.ops import Program
 from pie_edge.sampling import Epilogue
 from tests.support.node_oracle import Pass, Plain
 
+HIDDEN = 12
+"""The width of tests' hidden states."""
 NUMPY = {"f32": np.float32, "i32": np.int32, "u32": np.uint32, "bool": np.bool_}
 
 
@@ -39,11 +41,12 @@ class Wire:
 
 
 def arrays_of(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> tuple[Program, dict[str, Any]]:
-    """A Program with room for ``spare`` passes more, and its state and inputs. Rows of logits are laid out backwards."""
+    """A Program with room for ``spare`` passes more, and its state and inputs. Rows of logits are laid out backwards, and those
+    of hidden states after three of nobody's."""
     rows = [row for given in passes for row in given.logits]
     logits = np.asarray(rows[::-1], dtype=np.float32)
     capacity = len(passes) + spare
-    program = epilogue.program(capacity * epilogue.rows, len(rows) + 5)
+    program = epilogue.program(capacity * epilogue.rows, len(rows) + 5, hidden_rows=len(rows) + 3)
     arrays = {
         "logits": np.concatenate([logits, np.full((5, logits.shape[1]), np.nan, np.float32)]),
         "counts": np.asarray([len(passes)], np.uint32),
@@ -53,6 +56,10 @@ def arrays_of(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> tup
         ),
         "draw_keys": padded(np.asarray([s for given in passes for s in given.seeds], np.uint32), spare * epilogue.rows),
     }
+    if epilogue.reads_hidden:
+        hidden = np.asarray([row for given in passes for row in given.hidden], np.float32)
+        arrays["hidden"] = np.concatenate([np.full((3, HIDDEN), np.nan, np.float32), hidden])
+        arrays["hidden_rows"] = padded(np.arange(3, len(rows) + 3, dtype=np.uint32), spare * epilogue.rows)
     for number, (dtype, shape) in enumerate(epilogue.parameters):
         values = np.asarray([given.parameters[number].flat for given in passes], dtype=NUMPY[dtype])
         stored = values.view(np.uint8) if dtype == "bool" else values

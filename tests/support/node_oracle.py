@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -50,12 +50,13 @@ class Plain:
 
 @dataclass
 class Pass:
-    """What one pass gives: logits, position and seed of each row, and its parameters."""
+    """What one pass gives: logits, position, seed and hidden state of each row, and its parameters."""
 
     logits: list[list[float]]
     positions: list[int]
     seeds: list[tuple[int, int]]
     parameters: list[Plain]
+    hidden: list[list[float]] = field(default_factory=list)
 
 
 def indices(shape: tuple[int, ...]) -> Iterator[Index]:
@@ -323,6 +324,7 @@ def sign(x: float) -> int:
 
 MEANINGS: dict[str, Callable[..., Any]] = {
     "logits": lambda a, t: [value for row in last(a, a["pass"].logits) for value in row],
+    "hidden": lambda a, t: [value for row in last(a, a["pass"].hidden) for value in row],
     "position": lambda a, t: last(a, a["pass"].positions),
     "param": lambda a, t: a["pass"].parameters[a["index"]].flat,
     "constant": lambda a, t: [a["value"]],

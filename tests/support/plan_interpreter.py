@@ -82,6 +82,10 @@ def run_plan(plan: Plan, program: Program, arrays: Mapping[str, Array]) -> dict[
     return found
 
 
+def _words_of(numbers: Any) -> Array:
+    return np.ascontiguousarray(numbers, np.float32).reshape(-1).view(np.uint32)
+
+
 class _Machine:
     def __init__(self, plan: Plan, program: Program, arrays: Mapping[str, Array]) -> None:
         self.plan = plan
@@ -90,7 +94,8 @@ class _Machine:
         self.starts = {**inputs, **outputs, **plan.starts}
         # What nothing has written must never be read: a pattern that no test's answer holds.
         self.memories = {
-            Memory.LOGITS: np.ascontiguousarray(arrays["logits"], np.float32).reshape(-1).view(np.uint32),
+            Memory.LOGITS: _words_of(arrays["logits"]),
+            Memory.HIDDEN: _words_of(arrays.get("hidden", ())),
             Memory.INPUTS: np.full(input_words, 0xFFC0FFEE, np.uint32),
             Memory.OUTPUTS: np.full(output_words, 0xFFC0FFEE, np.uint32),
             Memory.ARENA: np.full(plan.words, 0xFFC0FFEE, np.uint32),

@@ -68,10 +68,13 @@ def _row(operands: Operands, op: Op, coordinates: Coordinates) -> Scalar:
     return first + coordinates[0] if rows else first
 
 
-def _logits(operands: Operands, op: Op, coordinates: Coordinates) -> Scalar:
-    vocabulary = operands.shape(op.inputs[0])[-1]
-    row = operands.given("rows", _row(operands, op, coordinates))
-    return operands.builder.load(Memory.LOGITS, Element.F32, row * vocabulary + coordinates[-1])
+def _read_out(memory: Memory) -> Entry:
+    def entry(operands: Operands, op: Op, coordinates: Coordinates) -> Scalar:
+        state, rows = op.inputs
+        row = operands.given(rows, _row(operands, op, coordinates))
+        return operands.builder.load(memory, Element.F32, row * operands.shape(state)[-1] + coordinates[-1])
+
+    return entry
 
 
 def _position(operands: Operands, op: Op, coordinates: Coordinates) -> Scalar:
@@ -207,7 +210,8 @@ def _unpack_bits(operands: Operands, op: Op, coordinates: Coordinates) -> Scalar
 
 
 ENTRIES: Mapping[str, Entry] = {
-    "logits": _logits,
+    "logits": _read_out(Memory.LOGITS),
+    "hidden": _read_out(Memory.HIDDEN),
     "position": _position,
     "constant": _constant,
     "iota": _iota,

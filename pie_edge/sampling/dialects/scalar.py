@@ -45,6 +45,8 @@ class Memory(StrEnum):
     """The buffers that a kernel sees, each an array of u32 words."""
 
     LOGITS = "logits"
+    HIDDEN = "hidden"
+    """Hidden states."""
     INPUTS = "inputs"
     ARENA = "arena"
     """Temporaries."""

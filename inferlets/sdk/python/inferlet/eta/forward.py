@@ -1,4 +1,4 @@
-"""Forward passes: what to embed, where it goes, and what to compute from the logits."""
+"""Forward passes: what to embed, where it goes, and what to compute from what the model gives."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class ForwardPass:
     def epilogue(self, function: Callable[[], Any] | Traced | None = None, *, rows: Sequence[int] | None = None) -> Any:
         """Runs ``function`` on the device after the pass, and gives an awaitable of what it returned.
 
-        It is traced once, with ``intrinsics.logits()`` and the operations of ``inferlet.eta``. It sees the logits of the last
-        embedded token, or of the last n where it asks for ``logits(n)``; ``rows`` chooses others, by their place in
+        It is traced once, with ``intrinsics.logits()`` or ``hidden()`` and operations of ``inferlet.eta``. It sees those of the
+        last embedded token, or of the last n where it asks for ``logits(n)``; ``rows`` chooses others, by their place in
         ``embed``, in rising order. Also a decorator: ``@step.epilogue`` or ``@step.epilogue(rows=[0])``. One that was traced
         before is taken as it is.
         """
@@ -92,9 +92,7 @@ class ForwardPass:
         self._traced = traced = function if isinstance(function, Traced) else trace_once(function)
         self._rows = None if rows is None else [int(row) for row in rows]
         if self._rows is not None and len(self._rows) < traced.rows:
-            raise UsageError(
-                f"the epilogue asks for {traced.rows} rows of logits, and rows names {len(self._rows)}; name more"
-            )
+            raise UsageError(f"the epilogue asks for {traced.rows} rows, and rows names {len(self._rows)}; name more")
         self._output = Output(traced, self._run)
         return self._output
 
@@ -204,7 +202,7 @@ class ForwardPass:
         if self._rows is not None:
             return _rows(self._rows, count, "read")
         if wanted > count:
-            raise InvalidHandle(f"the epilogue sees the logits of {wanted} tokens and {count} are embedded; embed more")
+            raise InvalidHandle(f"the epilogue sees {wanted} tokens and {count} are embedded; embed more")
         return list(range(count - wanted, count))
 
 

@@ -1,6 +1,6 @@
 """What an epilogue sees of its pass.
 
-A *row* is a token whose logits the pass reads out: its last token, unless the pass says otherwise. Every intrinsic gives
+A *row* is a token that the pass reads out: its last token, unless the pass says otherwise. Every intrinsic gives
 all rows, ``[rows, …]``, or the last ``rows`` of them; where the pass reads out one row and ``rows`` isn't given, there is
 no axis for it.
 """
@@ -21,6 +21,12 @@ def logits(rows: int | None = None) -> Tensor:
     return apply("logits", rows=rows)
 
 
+def hidden(rows: int | None = None) -> Tensor:
+    """f32 ``[hidden]`` or ``[rows, hidden]``: what the model's last norm gave, of ``model.hidden_size()`` entries. An epilogue
+    that reads no logits beside it has none computed."""
+    return apply("hidden", rows=rows)
+
+
 def position(rows: int | None = None) -> Tensor:
     """u32, where the row's token stands in its context: a scalar or ``[rows]``."""
     return apply("position", rows=rows)
@@ -38,10 +44,10 @@ def gumbel(shape: Sequence[int | str] = (VOCAB,), rows: int | None = None) -> Te
 
 
 def __getattr__(name: str) -> NoReturn:
-    known = "logits, position, uniform, gumbel"
+    known = "logits, hidden, position, uniform, gumbel"
     if name.startswith("__"):
         raise AttributeError(name)
     raise AttributeError(f"a pass of this model has no {name!r} for epilogues; it has {known}")
 
 
-__all__: list[Any] = ["VOCAB", "gumbel", "logits", "position", "uniform"]
+__all__: list[Any] = ["VOCAB", "gumbel", "hidden", "logits", "position", "uniform"]
