@@ -90,6 +90,11 @@ def tokens_of(prompt: Mapping[str, Any]) -> list[int]:
 
 def _tokens_of(prompt: Mapping[str, Any]) -> list[int]:
     if "messages" in prompt:
+        if not chat.available():
+            raise errors.TemplateError(
+                f"{model.name()} has no chat template, so it can read no conversation; have it continue a text (/v1/completions) "
+                "or serve a model that chats"
+            )
         return [*_conversation(prompt), *model.encode(prompt["prefill"])]
     content = prompt["content"]
     tokens = [*chat.prefix(), *model.encode(content)] if isinstance(content, str) else [*content]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pie_edge.errors import GrammarError
 from pie_edge.grammar import Source
-from pie_edge.grammar.schema.keywords import ANNOTATIONS, REMEDIES
+from pie_edge.grammar.schema.keywords import ANNOTATED, ANNOTATIONS, REMEDIES
 from pie_edge.grammar.schema.refusal import Place
 from pie_edge.grammar.schema.rewrite import REWRITES
 from tests.support.grammars import compiler, matches, of_schema
@@ -102,6 +102,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "definitions that are none": ({"$defs": 5}, "#/$defs"),
     "definitions of a part that are none": ({"items": {"definitions": []}}, "#/items/definitions"),
     "an $id that is none": ({"$id": []}, "#/$id"),
+    "a title that is no text": ({"properties": {"a": {"title": 3}}}, "#/properties/a/title"),
+    "a mark that is no truth": ({"readOnly": "yes"}, "#/readOnly"),
+    "examples that are no list": ({"examples": "a"}, "#/examples"),
     "false": (False, "#"),
     "a type that there isn't": ({"type": "float"}, "#/type"),
     "a length that is no number": ({"minLength": "3"}, "#/minLength"),
@@ -131,7 +134,9 @@ def test_every_keyword_that_says_what_is_valid_is_enforced_or_refused() -> None:
 
 
 def test_annotations_are_taken_and_mean_nothing() -> None:
-    annotated = {key: {"a": 1} for key in ANNOTATIONS - {"$schema"}} | {"x-mine": 1, "type": "null", "title": "T"}
+    typed = {str: "T", bool: True, list: [1], dict: {"a": {}}, object: {"a": 1}}
+    annotated: dict[str, Any] = {key: typed[ANNOTATED.get(key, (object, ""))[0]] for key in ANNOTATIONS - {"$schema"}}
+    annotated |= {"x-mine": 1, "type": "null"}
     assert matches(of_schema(annotated), "null")
     assert not matches(of_schema(annotated), "1")
 

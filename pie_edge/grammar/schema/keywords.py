@@ -16,6 +16,15 @@ ANNOTATIONS = {
 """They say nothing of what is valid. ``discriminator`` stands beside ``oneOf``, which says it itself; anchors are for references
 that are refused."""
 
+ANNOTATED: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(("$comment", "title", "description", "contentMediaType", "contentEncoding"), (str, "text")),
+    **dict.fromkeys(("$anchor", "$dynamicAnchor", "$id", "id"), (str, "text")),
+    **dict.fromkeys(("readOnly", "writeOnly", "deprecated"), (bool, "true or false")),
+    **dict.fromkeys(("$defs", "definitions"), (dict, "an object")),
+    "examples": (list, "a list"),
+}
+"""What those are that have a type: a schema in which they are something else is none."""
+
 OF_THE_WHOLE = {"$id", "id"}
 """Annotations of the root; elsewhere they change what references mean."""
 
@@ -76,11 +85,10 @@ class Check:
         return given
 
     def annotation(self, keyword: str) -> None:
-        """What references go by is what it should be, though nothing else depends on it."""
-        if keyword in ("$defs", "definitions"):
-            self.mapping(keyword)
-        elif keyword in OF_THE_WHOLE and not isinstance(self._schema[keyword], str):
-            refuse(self._place / keyword, f"{self._schema[keyword]!r:.80} isn't text")
+        """It is of its type, though nothing depends on what it says."""
+        given, (kind, wanted) = self._schema[keyword], ANNOTATED.get(keyword, (object, ""))
+        if not isinstance(given, kind):
+            refuse(self._place / keyword, f"{given!r:.80} isn't {wanted}")
 
     def strings(self, keyword: str) -> list[str]:
         given = self._schema[keyword]
