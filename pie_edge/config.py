@@ -137,6 +137,16 @@ class Settings:
         whole(0, 2**31 - 1),
         "Tokens that a context may have; 0 leaves it to the model. Those that scale rope for more (LongRoPE) do so if asked.",
     )
+    pooling: str = _setting(
+        "auto",
+        one_of("auto", "mean", "last", "cls", "none"),
+        "How the vector of a text comes of its hidden states; auto is as the checkpoint declares, which most don't.",
+    )
+    generation_config: bool = _setting(
+        True,
+        flag(),
+        "Sample as the checkpoint recommends (generation_config.json, general.sampling) where a request doesn't say how.",
+    )
     kv_memory: int = _setting(
         0, size(0, MOST_MEMORY), "Memory of the KV pages; 0 sizes it from the model and what is free."
     )

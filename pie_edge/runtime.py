@@ -24,6 +24,8 @@ from pie_edge.errors import BackendUnavailable
 from pie_edge.host import Host, Limits
 from pie_edge.model import registry
 from pie_edge.model.adapters import Adapters, find_module, targets
+from pie_edge.model.pooling import pooling
+from pie_edge.model.recommended import recommended
 from pie_edge.model.spec import Family, Spec
 from pie_edge.paths import cache_folder
 from pie_edge.spill import FileSpill
@@ -205,6 +207,7 @@ async def _open_engine(
                 "use --backend cpu, or leave it off"
             )
         adapters = _read_adapters(settings.adapters, family, spec)
+        pooled = pooling(checkpoint, settings.pooling)
         sources = weight_sources(checkpoint.tensors, family.weights(spec), opened.limits.supports)
         weights = {weight: (source.target, source) for weight, source in sources.items()}
         facts = ModelFacts(
@@ -216,6 +219,10 @@ async def _open_engine(
             licence=str(checkpoint.config.get("general.license", "")),
             description=str(checkpoint.config.get("general.name", "")),
             version=str(checkpoint.config.get("general.version", "")),
+            hidden=spec.hidden,
+            pooling=pooled.kind,
+            unpooled=pooled.reason,
+            sampling=recommended(checkpoint) if settings.generation_config else (),
         )
         spill = FileSpill(cache_folder() / "parked")
         chosen = device_settings(settings)

@@ -34,7 +34,9 @@ def _tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     if checkpoint.container == "gguf":
         return Tokenizer.from_gguf(files)
     config = dict(files.get("tokenizer_config.json", {}))
-    stops = files.get("generation_config.json", {}).get("eos_token_id")
+    # As transformers derives the one from the other.
+    stated = (files.get(name, {}).get("eos_token_id") for name in ("generation_config.json", "config.json"))
+    stops = next((stop for stop in stated if stop is not None), None)
     return Tokenizer.from_json(files["tokenizer.json"], config if stops is None else config | {"eos_token_id": stops})
 
 

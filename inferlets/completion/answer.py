@@ -125,6 +125,7 @@ class Answer:
 
 
 def _sampler(settings: dict[str, Any]) -> Sampler:
-    given = {name: settings[name] for name in _SETTINGS if settings[name] is not None}
+    """As asked for, and else as the checkpoint recommends."""
+    given = model.sampling() | {name: settings[name] for name in _SETTINGS if settings[name] is not None}
     bias = {int(token): value for token, value in settings["logit_bias"].items()}
     return Sampler(**given, logit_bias=bias)

@@ -104,6 +104,8 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     """Facts of a checkpoint. One that can't be run is described too, with the reason."""
     from pie_edge.errors import ModelError
     from pie_edge.model import registry
+    from pie_edge.model.pooling import pooling
+    from pie_edge.model.recommended import recommended
     from pie_edge.text import open_text
 
     tensors = checkpoint.tensors.values()
@@ -118,8 +120,10 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "encodings": dict(encodings.most_common()),
         "licence": _licence(checkpoint),
         "chat_template": _template(checkpoint),
+        "pooling": pooling(checkpoint).kind or None,
     }
     try:
+        facts["sampling"] = dict(recommended(checkpoint))
         spec = registry.read(registry.facts(checkpoint))
         open_text(checkpoint)
     except ModelError as error:
@@ -175,6 +179,10 @@ def _cell(label: str, value: Any) -> str:
     """A fact for people."""
     if label == "chat_template":
         return f"yes, {len(value)} characters" if value else "none"
+    if label == "sampling":
+        return ", ".join(f"{name} {number:g}" for name, number in value.items()) or "none"
+    if label == "pooling":
+        return value or "none"
     if label == "encodings":
         return ", ".join(f"{name} {_mebibytes(nbytes)}" for name, nbytes in value.items())
     if isinstance(value, bool):

@@ -28,6 +28,16 @@ def serve(
     ] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
     device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
+    pooling: Annotated[
+        str | None, typer.Option(help="How vectors of texts are pooled: auto, mean, last, cls or none. [default: auto]")
+    ] = None,
+    generation_config: Annotated[
+        bool | None,
+        typer.Option(
+            "--generation-config/--no-generation-config",
+            help="Sample as the checkpoint recommends where a request doesn't say how. [default: yes]",
+        ),
+    ] = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY", help="A key of which clients have to give one; may be given again."),
@@ -76,6 +86,8 @@ def serve(
         "adapters": adapter or None,
         "backend": backend,
         "device": device,
+        "pooling": pooling,
+        "generation_config": generation_config,
         "limits.time": max_time,
         "limits.http": allow_http or None,
     }

@@ -88,7 +88,7 @@ def source_digest() -> str:
 def _compiled_beforehand() -> list[Path]:
     """Of inferlets that run for every request, the sources: their code is in the component, since compiling it inside takes
     longer than all else that a start does."""
-    return sorted(file for name in ("completion",) for file in (resources.inferlets() / name).glob("*.py"))
+    return sorted(file for name in ("completion", "embedding") for file in (resources.inferlets() / name).glob("*.py"))
 
 
 def build(scratch: Path) -> bytes:

@@ -99,9 +99,18 @@ def _check_layers(facts: Facts) -> None:
                 )
 
 
+def _check_causal(facts: Facts) -> None:
+    """Some models that embed attend to later tokens, too: their families' names are those of models that don't."""
+    stated = facts.metadata
+    gguf = stated.get(f"{facts.architecture}.attention.causal") is False
+    if gguf or stated.get("use_bidirectional_attention") is True or stated.get("is_causal") is False:
+        raise facts.refuse("attention to later tokens")
+
+
 def read(facts: Facts) -> Spec:
     """The checked Spec of a checkpoint: every weight is there in the right shape."""
     chosen = family(facts)
+    _check_causal(facts)
     _check_layers(facts)
     spec = cast(Spec, chosen.read(facts))
     check(facts, spec, chosen.weights(spec))

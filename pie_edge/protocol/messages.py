@@ -148,7 +148,8 @@ class Welcome:
 @dataclass(frozen=True, slots=True)
 class ModelCard:
     """``device`` says where it runs, ``thinks`` whether it thinks before it answers: ``never``, ``always``,
-    or ``switched``, as a request says."""
+    or ``switched``, as a request says. ``embeds`` is whether it gives vectors of texts, of ``hidden`` entries, or ``unpooled``
+    why it gives none, as the end of a sentence. ``sampling`` is what the checkpoint recommends to sample with, by name."""
 
     name: str
     context: int
@@ -159,6 +160,10 @@ class ModelCard:
     backend: str
     device: str
     thinks: Thinks = "never"
+    unpooled: str = ""
+    hidden: int = 0
+    vocabulary: int = 0
+    sampling: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

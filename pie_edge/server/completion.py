@@ -1,4 +1,4 @@
-"""What endpoints do their work with, done by the inferlet ``completion`` wherever inferlets run."""
+"""What endpoints do their work with, done by the inferlets ``completion`` and ``embedding`` wherever inferlets run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from pie_edge.server import events
 from pie_edge.server.generation import Card, Conversation, Event, Request, Text, Usage
 
 PROGRAM = "completion"
-"""Of the built-in inferlets: a folder of ``resources.inferlets()``."""
+EMBEDDING = "embedding"
+"""Built-in inferlets: folders of ``resources.inferlets()``."""
 
 
 class Launcher(Protocol):
@@ -60,10 +61,28 @@ class CompletionService:
             async for _ in messages:
                 pass
 
-    async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
-        raise Unsupported(
-            f"{self.card.name} gives no embeddings: it was made to continue text; serve a checkpoint that declares pooling"
-        )
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], dimensions: int | None = None
+    ) -> tuple[list[Sequence[float]], int]:
+        card = self.card
+        if not card.embeds:
+            raise Unsupported(
+                f"{card.name} gives no embeddings: {card.unpooled}. Serve a checkpoint that declares pooling, or say how with "
+                "--pooling mean, last or cls"
+            )
+        vectors: list[Sequence[float]] = []
+        tokens: int | None = None
+        given = {"inputs": list(texts), "dimensions": dimensions}
+        async with aclosing(self._launcher.run(EMBEDDING, given)) as messages:
+            async for message in messages:
+                for found in events.read_vectors(message):
+                    if isinstance(found, int):
+                        tokens = found
+                    else:
+                        vectors.append(found)
+        if tokens is None or len(vectors) != len(texts):
+            raise InferletFailed(f"{EMBEDDING} ended without an answer")
+        return vectors, tokens
 
 
 def program_folder(program: str) -> Path:

@@ -1,4 +1,5 @@
-"""Messages of the inferlet ``completion`` → events. A message is a JSON list of events, each a list of what it is and its fields:
+"""Messages of the inferlets ``completion`` and ``embedding`` → events. A message is a JSON list of events, each a list of what it
+is and its fields:
 
     ["b", prompt, cached]                                   Began
     ["p", choice, text], ["p", choice, text, logprobs]      Piece
@@ -8,7 +9,8 @@
     ["e", choice, reason, stop string or null]              Ended
     ["k", tokens]                                           Kept
     ["u", prompt, cached, generated, reasoning]             Usage
-    ["n", tokens]                                           a count
+    ["n", tokens]                                           a count, or how many tokens ``embedding`` has read: its last
+    ["v", floats]                                           a vector: little-endian float32 in base64
     ["x", code, message, tokens or null, limit or null]     the error that it was refused with, or that ended it
 
 A token's log probability is ``[token, its bytes as Latin-1, log probability or null, [[token, bytes, log probability], …]]``.
@@ -16,9 +18,12 @@ A token's log probability is ``[token, its bytes as Latin-1, log probability or 
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import string
+import sys
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,6 +69,31 @@ def read_count(message: str) -> int:
             raise _broken(found)
 
 
+def read_vectors(message: str) -> Iterator[array[float] | int]:
+    """Vectors of ``embedding``, and at last how many tokens it has read. Raises what it was refused with."""
+    for event in _list(message):
+        match event:
+            case ["n", int(tokens)]:
+                yield tokens
+            case ["v", str(text)]:
+                yield _floats(text)
+            case ["x", str(code), str(text), tokens, limit]:
+                raise _error(code, text, tokens, limit)
+            case _:
+                raise _broken(event)
+
+
+def _floats(text: str) -> array[float]:
+    found = array("f")
+    try:
+        found.frombytes(base64.b64decode(text, validate=True))
+    except ValueError:
+        raise _broken(text) from None
+    if sys.byteorder == "big":
+        found.byteswap()
+    return found
+
+
 def _list(message: str) -> list[Any]:
     try:
         found = json.loads(message)
@@ -89,7 +119,7 @@ def _error(code: str, text: str, tokens: Any, limit: Any) -> PieError:
 
 
 def _broken(what: object) -> InferletFailed:
-    return InferletFailed(f"completion sent what is no event: {what!r:.200}")
+    return InferletFailed(f"an inferlet of the server sent what is no event: {what!r:.200}")
 
 
 def _whole(value: Any) -> int:

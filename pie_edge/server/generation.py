@@ -47,7 +47,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """None leaves a setting to the default of ``inferlet.Sampler``."""
+    """None leaves a setting to what the checkpoint recommends, and else to the default of ``inferlet.Sampler``."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -55,7 +55,7 @@ class Sampling:
     min_p: float | None = None
     presence: float = 0.0
     frequency: float = 0.0
-    repetition: float = 1.0
+    repetition: float | None = None
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
 
@@ -191,9 +191,17 @@ class Card:
     chat: bool
     """Whether it has a chat template."""
     embeds: bool
-    """Whether it was made to give embeddings."""
+    """Whether it gives vectors of texts."""
     thinks: Thinks = "never"
     description: str = ""
+    unpooled: str = ""
+    """Why it gives none, as the end of a sentence."""
+    hidden: int = 0
+    """Entries of a vector."""
+    vocabulary: int = 0
+    """Token ids are below it."""
+    sampling: Mapping[str, float] = field(default_factory=dict)
+    """What the checkpoint recommends to sample with, by the names of ``Sampling``."""
 
 
 class Service(Protocol):
@@ -215,5 +223,9 @@ class Service(Protocol):
     async def forget(self, name: str) -> None:
         """What was kept under the name needn't be any longer."""
 
-    async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
-        """A vector of unit length for each, and how many tokens they have. Raises Unsupported where the model gives none."""
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], dimensions: int | None = None
+    ) -> tuple[list[Sequence[float]], int]:
+        """A vector of unit length for each, and how many tokens they have. With ``dimensions`` the vectors are cut to so many
+        entries before they get that length. Raises Unsupported where the model gives none, and ContextOverflow for a text that is
+        too long."""

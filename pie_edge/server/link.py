@@ -38,7 +38,19 @@ class Link:
         """Raises NotReady."""
         model = self._supervisor.connection.state.model
         assert model is not None, "a ready engine has a model"
-        return Card(model.name, model.context, model.created, model.chat, model.embeds, model.thinks, model.description)
+        return Card(
+            name=model.name,
+            context=model.context,
+            created=model.created,
+            chat=model.chat,
+            embeds=model.embeds,
+            thinks=model.thinks,
+            description=model.description,
+            unpooled=model.unpooled,
+            hidden=model.hidden,
+            vocabulary=model.vocabulary,
+            sampling=model.sampling,
+        )
 
     async def run(self, program: str, input: Mapping[str, Any]) -> AsyncGenerator[str, None]:
         """The messages of a built-in inferlet, until it ends; it waits its turn before. Closing the generator ends it. Raises

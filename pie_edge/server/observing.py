@@ -122,8 +122,13 @@ class Observed:
     async def forget(self, name: str) -> None:
         await self._service.forget(name)
 
-    async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
-        return await self._service.embed(texts)
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], dimensions: int | None = None
+    ) -> tuple[list[Sequence[float]], int]:
+        vectors, tokens = await self._service.embed(texts, dimensions)
+        if (exchange := current.get()) is not None:
+            exchange.model, exchange.prompt = self.card.name, tokens
+        return vectors, tokens
 
     def _note(self, exchange: Exchange, event: Event, answers: dict[int, float]) -> None:
         """``answers`` are when each choice last got a token."""

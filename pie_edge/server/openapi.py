@@ -102,6 +102,7 @@ def _of_anthropic() -> list[_Operation]:
 
 
 def _of_google() -> list[_Operation]:
+    from pie_edge.server.google.embedding import BatchBody, EmbedBody
     from pie_edge.server.google.request import Body, CountBody
 
     make, read = functools.partial(_Operation, "Google", "post"), functools.partial(_Operation, "Google", "get")
@@ -113,6 +114,8 @@ def _of_google() -> list[_Operation]:
             make(f"{model}:generateContent", "Answer a conversation", Body, ("candidates", "usageMetadata")),
             make(f"{model}:streamGenerateContent", "Answer step by step", Body, (), _STREAM, streamed),
             make(f"{model}:countTokens", "Count what the model would read", CountBody, ("totalTokens",)),
+            make(f"{model}:embedContent", "The vector of a text", EmbedBody, ("embedding",)),
+            make(f"{model}:batchEmbedContents", "Vectors of texts", BatchBody, ("embeddings",)),
         ]
     return [
         *found,

@@ -40,11 +40,13 @@ def build(metadata: Mapping[str, Any]) -> Tokenizer:
         vocabulary = _with_spaces(vocabulary)
     model, matching, adds_bos = make(metadata, vocabulary)
     control = {vocabulary.texts[token]: token for token in vocabulary.ids(Kind.CONTROL)}
+    bos, eos = roles["bos"], roles["eos"]
     special = Special(
-        bos=roles["bos"],
-        eos=roles["eos"],
+        bos=bos,
+        eos=eos,
         stop_tokens=stop_tokens(control, [roles[name] for name in _ENDS]),
-        adds_bos=_flag(metadata, "add_bos_token", adds_bos) and roles["bos"] is not None,
+        adds_bos=_flag(metadata, "add_bos_token", adds_bos) and bos is not None,
+        suffix=(eos,) if eos is not None and _flag(metadata, "add_eos_token", False) else (),
     )
     return Tokenizer(vocabulary, model, special, matching)
 

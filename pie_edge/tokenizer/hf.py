@@ -125,7 +125,8 @@ def _strips(library: tokenizers.Tokenizer) -> dict[int, Strip]:
 
 def _special(library: tokenizers.Tokenizer, config: Mapping[str, Any], control: Mapping[str, int]) -> Special:
     # What the file's own post-processor puts before a text tells BOS when the configuration doesn't.
-    before = [token for token in library.encode("a").ids[:1] if token in control.values()]
+    markers, whole = frozenset(control.values()), library.encode("a").ids
+    before = [token for token in whole[:1] if token in markers]
     bos = _named(config, "bos_token", control)
     bos = bos if bos is not None else next(iter(before), None)
     eos = _named(config, "eos_token", control)
@@ -133,7 +134,12 @@ def _special(library: tokenizers.Tokenizer, config: Mapping[str, Any], control: 
     if eos is None:
         eos = next(iter(declared[1:]), None)
     adds_bos = bool(config.get("add_bos_token", before)) and bos is not None
-    return Special(bos, eos, stop_tokens(control, declared), adds_bos)
+    # And what it puts behind one. Without a token of the text itself nobody could tell which is which.
+    text = [place for place, token in enumerate(whole) if token not in markers]
+    suffix = tuple(whole[text[-1] + 1 :]) if text else ()
+    if config.get("add_eos_token") and eos is not None and not suffix:
+        suffix = (eos,)
+    return Special(bos, eos, stop_tokens(control, declared), adds_bos, suffix)
 
 
 def _ends(declared: Any) -> list[int]:

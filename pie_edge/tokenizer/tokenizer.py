@@ -28,12 +28,13 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """The tokens with a role. ``adds_bos``: the model was trained on texts that start with ``bos``."""
+    """The tokens with a role. ``adds_bos``: the model was trained on texts that start with ``bos``, ``suffix``: and end so."""
 
     bos: int | None
     eos: int | None
     stop_tokens: frozenset[int]
     adds_bos: bool
+    suffix: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,10 @@ class Tokenizer:
     def prefix(self) -> list[int]:
         """What a context must start with: BOS or nothing."""
         return [self.bos] if self.adds_bos and self.bos is not None else []
+
+    def suffix(self) -> list[int]:
+        """What a whole text ends with that is read for its vector, and not to be continued: mostly nothing."""
+        return list(self._special.suffix)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of a text. ``special`` recognises control tokens written in it, as a chat template needs; without

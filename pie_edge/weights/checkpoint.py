@@ -12,7 +12,7 @@ from pie_edge.errors import BadCheckpoint, ModelNotFound, TokenizerError, Unsupp
 from pie_edge.weights import gguf, safetensors
 from pie_edge.weights.grouped import gather
 from pie_edge.weights.stacked import AnyTensor, stack
-from pie_edge.weights.tensor import Source
+from pie_edge.weights.tensor import Source, Tensor
 
 Container = Literal["gguf", "safetensors"]
 
@@ -21,16 +21,22 @@ JSON_FILES = (
     "generation_config.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "1_Pooling/config.json",
 )
-"""Files beside safetensors weights that ``Checkpoint.metadata`` has, decoded, under their names."""
+"""Files beside safetensors weights that ``Checkpoint.metadata`` has, decoded, under their names: objects,"""
+LIST_FILES = ("modules.json",)
+"""and lists."""
 PATH_FILES = ("tokenizer.json", "tokenizer.model", "chat_template.jinja")
 """Files that it has as paths: their readers want the file."""
+FILES = (*JSON_FILES, *LIST_FILES, *PATH_FILES)
+_DECODER = "model."
+"""What names of a model's own tensors begin with, where the head is beside it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A model on disk. ``metadata`` is the GGUF's keys, or for safetensors the files beside the weights by name:
-    decoded JSON for ``JSON_FILES``, a ``Path`` for ``PATH_FILES``; a file that isn't there has no key."""
+    decoded JSON for ``JSON_FILES`` and ``LIST_FILES``, a ``Path`` for ``PATH_FILES``; a file that isn't there has no key."""
 
     path: Path
     container: Container
@@ -104,6 +110,7 @@ class LazyFiles(Mapping[str, Any]):
 
     def __init__(self, folder: Path) -> None:
         readers: dict[str, Callable[[Path], Any]] = dict.fromkeys(JSON_FILES, safetensors.read_json)
+        readers |= dict.fromkeys(LIST_FILES, safetensors.read_list)
         readers |= dict.fromkeys(PATH_FILES, lambda path: path)
         self._folder = folder
         self._readers = {name: read for name, read in readers.items() if (folder / name).is_file()}
@@ -137,8 +144,15 @@ def open_checkpoint(path: Path) -> Checkpoint:
     read = safetensors.read_index if kind == "index" else safetensors.read_safetensors
     weights = read(path)
     files = LazyFiles(path.parent)
-    tensors = stack(gather(weights.tensors, files.get("config.json", {})))
+    tensors = stack(gather(_with_prefix(weights.tensors), files.get("config.json", {})))
     return Checkpoint(path, "safetensors", files, tensors, weights.sources)
+
+
+def _with_prefix(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A decoder saved by itself, as those that embed are, has names that begin with nothing."""
+    if "embed_tokens.weight" not in tensors or any(name.startswith(_DECODER) for name in tensors):
+        return tensors
+    return {_DECODER + name if name != "lm_head.weight" else name: tensor for name, tensor in tensors.items()}
 
 
 def find_weights(path: Path) -> Path:

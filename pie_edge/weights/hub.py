@@ -111,8 +111,11 @@ def _import_local(path: Path, name: str | None, copy: bool, progress: Progress) 
         return _install(chosen, str(path), lambda folder: (main, files), progress)
 
     def fetch(folder: Path) -> tuple[Path, list[Path]]:
-        copies = [folder / file.name for file in files]
+        # Files beside the weights may lie in folders of their own; one that isn't beside them is put there.
+        near = main.parent
+        copies = [folder / (file.relative_to(near) if file.is_relative_to(near) else file.name) for file in files]
         for file, target in zip(files, copies, strict=True):
+            target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
         return folder / main.name, copies
 
@@ -121,12 +124,12 @@ def _import_local(path: Path, name: str | None, copy: bool, progress: Progress) 
 
 def _local_files(path: Path) -> tuple[Path, list[Path]]:
     """The file to open for ``path``, and all the files that its checkpoint reads."""
-    from pie_edge.weights.checkpoint import JSON_FILES, PATH_FILES, open_checkpoint
+    from pie_edge.weights.checkpoint import FILES, open_checkpoint
 
     with open_checkpoint(path) as opened:
         files = [opened.path, *(source.path for source in opened.sources)]
         if opened.container == "safetensors":
-            files += (opened.path.with_name(name) for name in (*JSON_FILES, *PATH_FILES) if name in opened.metadata)
+            files += (opened.path.parent / name for name in FILES if name in opened.metadata)
         return opened.path, list(dict.fromkeys(files))
 
 

@@ -147,11 +147,11 @@ def _snapshot(main: str, names: list[str]) -> list[str]:
     """A safetensors model's weights, and the files beside them that a checkpoint reads."""
     folder = main.rpartition("/")[0]
     beside = [name for name in names if name.rpartition("/")[0] == folder]
-    known = {*checkpoint.JSON_FILES, *checkpoint.PATH_FILES}
+    known = {f"{folder}/{name}" if folder else name for name in checkpoint.FILES}
     # What an index names is only known once it is here; its shards share its stem.
     stem = main.removesuffix(safetensors.INDEX_SUFFIX)
     shards = [name for name in beside if name.startswith(f"{stem}-") and name.endswith(".safetensors")]
-    return [main, *(shards if stem != main else ()), *(name for name in beside if name.rpartition("/")[2] in known)]
+    return [main, *(shards if stem != main else ()), *(name for name in names if name in known)]
 
 
 def _check(path: Path, file: RemoteFile) -> None:

@@ -90,8 +90,8 @@ def _merge(path: Path, weight_map: Mapping[str, str], files: list[SafetensorsFil
     return SafetensorsFile(tensors, tuple(file.sources[0] for file in files))
 
 
-def parse_object(text: bytes, what: str) -> dict[str, Any]:
-    """A JSON object whose keys differ; ``what`` names it in errors."""
+def _parse(text: bytes, what: str) -> Any:
+    """JSON, in whose objects keys differ."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -108,6 +108,12 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
         RecursionError,
     ) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors.
         raise BadCheckpoint(f"{what} is not JSON ({error}); fetch it again") from None
+    return value
+
+
+def parse_object(text: bytes, what: str) -> dict[str, Any]:
+    """A JSON object whose keys differ; ``what`` names it in errors."""
+    value = _parse(text, what)
     if not isinstance(value, dict):
         raise BadCheckpoint(f"{what} is a JSON {type(value).__name__}; an object is required")
     return value
@@ -115,11 +121,23 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file beside the weights."""
+    return parse_object(_read(path), str(path))
+
+
+def read_list(path: Path) -> list[Any]:
+    """A JSON list from a file beside the weights."""
+    value = _parse(_read(path), str(path))
+    if not isinstance(value, list):
+        raise BadCheckpoint(f"{path} is a JSON {type(value).__name__}; a list is required")
+    return value
+
+
+def _read(path: Path) -> bytes:
     source = Source(path)
     try:
         if source.size > MAX_JSON:
             raise BadCheckpoint(f"{path} has {source.size} bytes; at most {MAX_JSON} are possible")
-        return parse_object(source.data[:], str(path))
+        return source.data[:]
     finally:
         source.close()
 

@@ -73,6 +73,16 @@ def test_an_unknown_architecture_is_refused_naming_the_nearest(tmp_path: Path) -
         load(folder)
 
 
+@pytest.mark.parametrize("key", ["use_bidirectional_attention", "is_causal"])
+def test_a_model_that_attends_to_later_tokens_is_refused(tmp_path: Path, key: str) -> None:
+    config = LLAMA_CONFIG | {key: key != "is_causal"}
+    with pytest.raises(Unsupported, match="attention to later tokens is not known to the llama family"):
+        load(write_snapshot(tmp_path, config, make_weights(LLAMA_CONFIG)))
+    path = write_gguf(tmp_path / "m.gguf", LLAMA_CONFIG, make_weights(LLAMA_CONFIG), **{"attention.causal": False})
+    with pytest.raises(Unsupported, match="attention to later tokens"):
+        load(path)
+
+
 REQUIRED = [
     *("context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count"),
     "attention.layer_norm_rms_epsilon",

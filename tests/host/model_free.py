@@ -29,6 +29,9 @@ class Facts:
     licence: str = "Apache-2.0"
     description: str = "counts"
     version: str = "1"
+    hidden: int = 4
+    pooling: str = "mean"
+    sampling: tuple[tuple[str, float], ...] = (("temperature", 0.6), ("top_k", 20.0))
 
 
 def next_token(tokens: list[int], seed: int = 0) -> int:
@@ -229,6 +232,9 @@ class Kinds:
 
     def prefix(self) -> list[int]:
         return [self.bos]
+
+    def suffix(self) -> list[int]:
+        return [self.eos]
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         return [byte + 3 for byte in text.encode()]

@@ -264,6 +264,8 @@ def test_the_model_and_its_tokenizer_are_known() -> None:
         "model.context_size(), model.page_size(), tokenizer.bos(), tokenizer.eos()]"
     )
     assert facts == ["model-free", "none", "Apache-2.0", "counts", 1000, 4096, 16, 1, 2]
+    declared = one("[model.hidden_size(), model.pooling(), model.sampling(), list(model.facts().suffix)]")
+    assert declared == [4, "mean", {"temperature": 0.6, "top_k": 20}, [2]]
     assert one("model.decode(model.encode('grüße \\U0001f600'))") == "grüße \U0001f600"
 
 

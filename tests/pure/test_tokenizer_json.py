@@ -112,6 +112,11 @@ def test_bos_is_what_the_files_post_processor_adds_or_its_configuration_names() 
         single="<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 1)]
     )
     assert Tokenizer.from_json(library.to_str()).prefix() == [0]
+    assert (bare.suffix(), Tokenizer.from_json(library.to_str()).suffix()) == ([], [1])
+    assert Tokenizer.from_json(bare_json(), {"eos_token": "</s>", "add_eos_token": True}).suffix() == [1]
+    keys = {"eos_token_id": 1, "add_eos_token": True}
+    assert Tokenizer.from_gguf(byte_level(["<s>", "</s>"], **keys)).suffix() == [1]
+    assert Tokenizer.from_gguf(byte_level(["<s>", "</s>"], eos_token_id=1)).suffix() == []
     assert Tokenizer.from_json(library.to_str()).encode("a") == bare.encode("a")
     assert Tokenizer.from_json(library.to_str(), {"add_bos_token": False}).prefix() == []
     named = Tokenizer.from_json(bare_json(), {"bos_token": "</s>", "add_bos_token": True, "eos_token_id": [0]})

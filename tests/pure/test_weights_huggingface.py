@@ -57,13 +57,18 @@ def test_a_safetensors_snapshot_comes_with_what_a_checkpoint_reads(models: Model
         "model.safetensors": safetensors_bytes(*small_safetensors()),
         "config.json": json.dumps({"model_type": "llama"}).encode(),
         "tokenizer.json": b"{}",
+        "modules.json": b"[]",
+        "1_Pooling/config.json": b"{}",
         "pytorch_model.bin": b"no",
         "onnx/model.onnx": b"no",
+        "onnx/config.json": b"no",
     }
     entry = hub.import_model("org/snap")
-    assert {Path(file.path).name for file in entry.files} == {"model.safetensors", "config.json", "tokenizer.json"}
+    wanted = {"model.safetensors", "config.json", "tokenizer.json", "modules.json", "1_Pooling/config.json"}
+    assert {file.path for file in entry.files} == wanted
     with open_checkpoint(entry.path) as opened:
         assert opened.architecture == "llama"
+        assert (opened.metadata["modules.json"], opened.metadata["1_Pooling/config.json"]) == ([], {})
 
 
 def test_a_sharded_snapshot_comes_with_its_shards(models: ModelHub) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from pie_edge.errors import BadCheckpoint, ModelError, ModelNotFound, TokenizerError, UsageError
 from pie_edge.weights import hub, store
+from pie_edge.weights.checkpoint import open_checkpoint
 from tests.support.checkpoints import STRING, gguf_bytes, safetensors_bytes, small_gguf, small_safetensors, write
 
 
@@ -87,10 +88,15 @@ def test_a_snapshot_is_imported_with_the_files_beside_it(tmp_path: Path, copy: b
     write(folder / "config.json", b'{"model_type": "llama"}')
     write(folder / "tokenizer.json", b"{}")
     write(folder / "unrelated.txt", b"")
+    (folder / "1_Pooling").mkdir()
+    write(folder / "1_Pooling" / "config.json", b'{"pooling_mode_lasttoken": true}')
     entry = hub.import_model(folder, copy=copy)
     assert entry.name == "snapshot"
-    assert {Path(file.path).name for file in entry.files} == {"model.safetensors", "config.json", "tokenizer.json"}
-    assert entry.path.with_name("tokenizer.json").exists()
+    names = {"model.safetensors", "config.json", "tokenizer.json", "1_Pooling/config.json"}
+    assert {(entry.path.parent / file.path).relative_to(entry.path.parent).as_posix() for file in entry.files} == names
+    with open_checkpoint(entry.path) as opened:
+        assert opened.config == {"model_type": "llama"}
+        assert opened.metadata["1_Pooling/config.json"] == {"pooling_mode_lasttoken": True}
 
 
 def test_a_copy_after_a_reference_takes_its_place(model: Path, home: Path) -> None:

@@ -51,7 +51,19 @@ class HostLauncher:
 def card_of(runtime: Runtime) -> Card:
     facts = runtime.engine.facts
     host = runtime.host
-    return Card(facts.name, facts.context, CREATED, host.chats, False, host.thinks, facts.description)
+    return Card(
+        name=facts.name,
+        context=facts.context,
+        created=CREATED,
+        chat=host.chats,
+        embeds=bool(facts.pooling),
+        thinks=host.thinks,
+        description=facts.description,
+        unpooled=facts.unpooled,
+        hidden=facts.hidden,
+        vocabulary=facts.vocabulary,
+        sampling=dict(facts.sampling),
+    )
 
 
 @asynccontextmanager

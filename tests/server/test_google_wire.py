@@ -284,7 +284,7 @@ def test_an_error_in_the_midst_of_a_stream_ends_it(connect: Connect) -> None:
         list(client.models.generate_content_stream(**ASK))
 
 
-@pytest.mark.parametrize("call", ["tiny:embedContent", "tiny", "other:generateContent"])
+@pytest.mark.parametrize("call", ["tiny:predict", "tiny", "other:generateContent"])
 def test_what_isnt_there_is_not_found(connect: Connect, call: str) -> None:
     address = connect(Told())._api_client._http_options.base_url
     with pytest.raises(OSError, match="404") as refused:

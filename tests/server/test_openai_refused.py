@@ -53,7 +53,7 @@ class Told:
     """A service without a model: it answers with ``events``, then fails with ``error`` if there is one."""
 
     def __init__(self) -> None:
-        self.card = Card("m", 100, 0, True, False)
+        self.card = Card("m", 100, 0, True, False, vocabulary=100)
         self.events: list[Event] = []
         self.error: PieError | None = None
         self.requests: list[Request] = []
@@ -71,7 +71,7 @@ class Told:
 
     async def forget(self, name: str) -> None: ...
 
-    async def embed(self, texts: Any) -> tuple[list[list[float]], int]:
+    async def embed(self, texts: Any, dimensions: int | None = None) -> tuple[list[list[float]], int]:
         return [[1.0, 0.5] for _ in texts], 2
 
 
@@ -152,6 +152,7 @@ WRONG = {
         ({"stop": [""]}, "stop[0]"),
         ({"stop": ["x"] * 17}, "stop"),
         ({"logit_bias": {"a": 1}}, "logit_bias"),
+        ({"logit_bias": {"100": 1}}, "logit_bias"),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"max_tokens": 1, "max_completion_tokens": 1}, "max_tokens"),
@@ -276,12 +277,13 @@ def test_embeddings_are_given_where_the_model_makes_them(told: Told, client: Tes
     assert post(client, "embeddings", encoding_format="base64").json()["data"][0]["embedding"] == "AACAPwAAAD8="
 
 
-def test_defaults_are_openai_s(told: Told, client: TestClient) -> None:
+def test_what_is_left_open_is_left_to_the_model_and_else_as_openai_has_it(told: Told, client: TestClient) -> None:
     assert post(client, "chat/completions").status_code == post(client, "responses").status_code == 200
     assert post(client, "completions").status_code == 200
     chat, response, completion = told.requests
     for one in told.requests:
-        assert (one.sampling.temperature, one.sampling.top_p, one.sampling.seed) == (1.0, None, None)
+        assert (one.sampling.temperature, one.sampling.top_p, one.sampling.seed) == (None, None, None)
+        assert (one.sampling.repetition, one.sampling.presence, one.sampling.frequency) == (None, 0.0, 0.0)
         assert (one.choices, one.tool_choice, one.constraint, one.logprobs) == (1, "auto", None, None)
     assert (chat.max_tokens, response.max_tokens, completion.max_tokens) == (None, None, 16)
     assert (chat.keep, completion.keep) == (None, None) and response.keep is not None

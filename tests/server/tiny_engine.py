@@ -18,7 +18,7 @@ from tests.support.reference_backend import ReferenceBackend
 from tests.support.tiny import open_tiny
 from tests.support.tiny_text import TinyTokenizer, TinyTurns
 
-CARD = ModelCard("tiny", 256, 1_700_000_000, True, False, "A tiny random llama", "reference", "NumPy")
+CARD = ModelCard("tiny", 256, 1_700_000_000, True, False, "A tiny random llama", "reference", "NumPy", vocabulary=64)
 
 
 async def open_engine(settings: Settings, progress: Any) -> Opened:

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field, replace
 from pie_edge.errors import PieError
 from pie_edge.server.generation import Began, Card, Conversation, Ended, Event, Piece, Request, Text, Usage
 
-CARD = Card(name="tiny", context=512, created=1_700_000_000, chat=True, embeds=False, description="A tiny one")
+CARD = Card(
+    name="tiny",
+    context=512,
+    created=1_700_000_000,
+    chat=True,
+    embeds=False,
+    description="A tiny one",
+    vocabulary=1000,
+)
 
 
 def answer(*events: Event, prompt: int = 10, cached: int = 4, reason: str = "stop", **ended: str) -> list[Event]:
@@ -46,7 +54,9 @@ class Told:
         self.counted.append(prompt)
         return 42
 
-    async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], dimensions: int | None = None
+    ) -> tuple[list[Sequence[float]], int]:
         return [[0.6, 0.8] for _ in texts], len(texts)
 
     async def forget(self, name: str) -> None: ...

@@ -43,7 +43,9 @@ class Scripted:
     async def count(self, prompt: Conversation | Text) -> int:
         return 12
 
-    async def embed(self, texts: Sequence[str | Sequence[int]]) -> tuple[list[list[float]], int]:
+    async def embed(
+        self, texts: Sequence[str | Sequence[int]], dimensions: int | None = None
+    ) -> tuple[list[Sequence[float]], int]:
         return [[1.0]] * len(texts), len(texts)
 
     async def forget(self, name: str) -> None: ...

@@ -159,7 +159,9 @@ def write_gguf(path: Path, config: Config, weights: Weights, *, byte_tokens: boo
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (_metadata(config) | more).items():
         name = f"{architecture}.{key}"
-        if isinstance(value, str):
+        if isinstance(value, bool):
+            writer.add_bool(name, value)
+        elif isinstance(value, str):
             writer.add_string(name, value)
         elif isinstance(value, float):
             writer.add_float32(name, value)

@@ -33,6 +33,9 @@ class TinyTokenizer:
     def prefix(self) -> list[int]:
         return [self.bos]
 
+    def suffix(self) -> list[int]:
+        return [self.eos]
+
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         data, found = text.encode(), []
         first = 0 if special else len(CONTROL)

@@ -29,7 +29,10 @@ STANDARD_LIBRARY = """
     tokenize tomllib traceback types typing unicodedata unittest unittest.mock urllib.parse uuid warnings weakref
     xml.etree.ElementTree zlib zoneinfo
 """
-SDK = "chat children errors grammar http messaging model pages queues reasoning runtime session store tokenizer tools traits eta"
+SDK = """
+    chat children embedding errors grammar http messaging model pages queues reasoning runtime session store tokenizer tools
+    traits eta
+"""
 
 
 def _preload() -> None:

@@ -47,6 +47,10 @@ def _facts(guest: Guest) -> tuple[Any, ...]:
         tokenizer.eos,
         guest.model.recurrent,
         facts.context if guest.model.reversible is None else guest.model.reversible,
+        facts.hidden,
+        facts.pooling or None,
+        tokenizer.suffix(),
+        list(facts.sampling),
     )
 
 

@@ -47,11 +47,15 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
         context=facts.context,
         created=_age(settings.model),
         chat=host.chats,
-        embeds=False,
+        embeds=bool(facts.pooling),
         description=facts.description,
         backend=runtime.choice.backend,
         device=runtime.choice.named,
         thinks=host.thinks,
+        unpooled=facts.unpooled,
+        hidden=facts.hidden,
+        vocabulary=facts.vocabulary,
+        sampling=dict(facts.sampling),
     )
     return Opened(host, card, _answers(runtime), runtime.close)
 

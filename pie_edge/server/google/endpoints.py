@@ -1,4 +1,5 @@
-"""``/v1beta/models`` and the methods of a model: ``generateContent``, ``streamGenerateContent``, ``countTokens``.
+"""``/v1beta/models`` and the methods of a model: ``generateContent``, ``streamGenerateContent``, ``countTokens``,
+``embedContent``, ``batchEmbedContents``.
 
 ``/v1`` is the same API. What it lists there is OpenAI's path too: a client of Google's says so by the header ``x-goog-api-key``.
 """
@@ -16,7 +17,7 @@ from pie_edge.errors import ModelNotFound, PieError, UsageError
 from pie_edge.server import streams, wire
 from pie_edge.server.failures import failure
 from pie_edge.server.generation import Event, Service
-from pie_edge.server.google import translate
+from pie_edge.server.google import embedding, translate
 from pie_edge.server.google.answer import Chunk, Stream, whole
 from pie_edge.server.google.errors import error_body, error_response
 from pie_edge.server.google.models import model_response, models_response
@@ -40,7 +41,11 @@ def routes(service: Service) -> list[Route]:
                 return await _stream(request, service, query.get("alt", query.get("$alt")) == "sse")
             case "countTokens":
                 return await _count(request, service)
-        known = "generateContent, streamGenerateContent and countTokens"
+            case "embedContent":
+                return await embedding.one(request, service)
+            case "batchEmbedContents":
+                return await embedding.several(request, service)
+        known = "generateContent, streamGenerateContent, countTokens, embedContent and batchEmbedContents"
         raise ModelNotFound(f"{name} has no method {method!r}; it has {known}")
 
     async def one(request: Request) -> Response:

@@ -11,6 +11,8 @@ from pie_edge.server.generation import Card
 from pie_edge.server.naming import check_model
 
 _METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
+_EMBEDDING = ["embedContent", "batchEmbedContents"]
+_SAMPLING = {"temperature": "temperature", "top_p": "topP", "top_k": "topK"}
 
 
 def models_response(card: Card) -> Response:
@@ -33,6 +35,12 @@ def _model(card: Card) -> dict[str, Any]:
         "description": card.description,
         "inputTokenLimit": card.context,
         "outputTokenLimit": card.context,
-        "supportedGenerationMethods": _METHODS,
+        "supportedGenerationMethods": [*_METHODS, *(_EMBEDDING if card.embeds else ())],
         "thinking": card.thinks != "never",
+        **{ours: _number(card.sampling[name]) for name, ours in _SAMPLING.items() if name in card.sampling},
     }
+
+
+def _number(value: float) -> int | float:
+    """Whole where it is: ``topK`` is an integer."""
+    return int(value) if value == int(value) else value

@@ -34,6 +34,7 @@ FINISH = {"stop": "stop", "stop-string": "stop", "length": "length", "context": 
 async def create(service: Service, request: Request) -> Response:
     body = parse(ChatBody, await request.body())
     check_model(body.model, service.card)
+    body.check_bias(service.card)
     head = Head(service.card.name)
     events = service.generate(body.request())
     if body.stream:

@@ -24,6 +24,7 @@ Events = AsyncIterator[tuple[int, Event]]
 async def create(service: Service, request: Request) -> Response:
     body = parse(CompletionsBody, await request.body())
     check_model(body.model, service.card)
+    body.check_bias(service.card)
     head = Head(service.card.name, f"cmpl-{secrets.token_hex(12)}")
     events = streams.merged([service.generate(one) for one in body.requests()])
     if body.stream:

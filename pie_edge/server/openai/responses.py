@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from pie_edge.errors import PieError
 from pie_edge.server import streams, wire
-from pie_edge.server.generation import After, Conversation, Event, Kept, Request, Service
+from pie_edge.server.generation import After, Card, Conversation, Event, Kept, Request, Service
 from pie_edge.server.openai import errors, items
 from pie_edge.server.openai.messages import check_calls
 from pie_edge.server.openai.parameters import parse
@@ -28,7 +28,7 @@ class Responses:
     async def create(self, service: Service, request: HttpRequest) -> Response:
         body = parse(ResponsesBody, await request.body())
         errors.check_model(body.model, service.card)
-        job = _Job(body, service.card.name, self._store)
+        job = _Job(body, service.card, self._store)
         events = service.generate(job.request())
         if body.stream:
             begun = await streams.attended(request, streams.begun(events))
@@ -62,9 +62,9 @@ class Responses:
 class _Job:
     """A response that is being made."""
 
-    def __init__(self, body: ResponsesBody, model: str, store: Store) -> None:
+    def __init__(self, body: ResponsesBody, card: Card, store: Store) -> None:
         self._body = body
-        self._model = model
+        self._card = card
         self._store = store
         self._id = f"resp_{secrets.token_hex(24)}"
         self._created = time.time()
@@ -161,10 +161,10 @@ class _Job:
             "status": status,
             "error": None,
             "incomplete_details": None if reason is None else {"reason": reason},
-            "model": self._model,
+            "model": self._card.name,
             "output": list(self._output.items),
             "usage": self._output.usage,
-            **self._body.shown_settings(),
+            **self._body.shown_settings(self._card.sampling),
         }
 
     def _line(self, found: dict[str, Any]) -> str:

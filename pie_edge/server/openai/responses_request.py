@@ -170,10 +170,7 @@ class ResponsesBody(Parameters):
         return (self.top_logprobs or 0) if LOGPROBS in (self.include or ()) else None
 
     def sampling(self) -> Sampling:
-        return Sampling(
-            temperature=1.0 if self.temperature is None else self.temperature,
-            top_p=nucleus(self.top_p),
-        )
+        return Sampling(temperature=self.temperature, top_p=nucleus(self.top_p))
 
     def constraint(self) -> Constraint | None:
         match None if self.text is None else self.text.format:
@@ -194,8 +191,8 @@ class ResponsesBody(Parameters):
         """As ``Request.tool_choice`` has it, and the tools that may be called. Raises BadRequest for what isn't there."""
         return chat_request.chosen_tools(_as_chat(self.tool_choice), self.chat_tools())
 
-    def shown_settings(self) -> dict[str, Any]:
-        """What a response repeats of its request."""
+    def shown_settings(self, recommended: Mapping[str, float]) -> dict[str, Any]:
+        """What a response repeats of its request. ``recommended`` are settings of those that leave them open."""
         text = (
             {"format": {"type": "text"}}
             if self.text is None
@@ -213,12 +210,12 @@ class ResponsesBody(Parameters):
             "reasoning": {"effort": None if self.reasoning is None else self.reasoning.effort, "summary": None},
             "service_tier": "default",
             "store": self.stored,
-            "temperature": 1.0 if self.temperature is None else self.temperature,
+            "temperature": recommended.get("temperature", 1.0) if self.temperature is None else self.temperature,
             "text": {"format": {"type": "text"}} | text,
             "tool_choice": "auto" if choice is None else choice if isinstance(choice, str) else choice.model_dump(),
             "tools": [tool.model_dump() for tool in self.tools or ()],
             "top_logprobs": self.top_logprobs or 0,
-            "top_p": 1.0 if self.top_p is None else self.top_p,
+            "top_p": recommended.get("top_p", 1.0) if self.top_p is None else self.top_p,
             "truncation": self.truncation or "disabled",
             "user": self.user,
         }

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from pie_edge.server.generation import Sampling
+from pie_edge.server.generation import Card, Sampling
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.parameters import Parameters, Strict, accepted
 
@@ -68,16 +68,24 @@ class Sampled(Parameters):
     def sampling(self) -> Sampling:
         """Raises BadRequest."""
         return Sampling(
-            temperature=1.0 if self.temperature is None else self.temperature,
+            temperature=self.temperature,
             top_p=nucleus(self.top_p),
             top_k=self.top_k,
             min_p=self.min_p,
             presence=self.presence_penalty or 0.0,
             frequency=self.frequency_penalty or 0.0,
-            repetition=1.0 if self.repetition_penalty is None else self.repetition_penalty,
+            repetition=self.repetition_penalty,
             logit_bias=_biases(self.logit_bias),
             seed=self.seed,
         )
+
+    def check_bias(self, card: Card) -> None:
+        """Raises BadRequest for a bias of tokens that the model hasn't."""
+        for token in _biases(self.logit_bias):
+            if token >= card.vocabulary:
+                raise BadRequest(
+                    f"logit_bias names token {token}; ids of {card.name} are 0 to {card.vocabulary - 1}", "logit_bias"
+                )
 
     def check(self) -> None:
         super().check()

@@ -95,6 +95,10 @@ class Facts:
     eos: int | None
     recurrent: bool
     reversible: int
+    hidden: int = 0
+    pooling: str | None = None
+    suffix: Sequence[int] = ()
+    sampling: Sequence[tuple[str, float]] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ TRAITS = (
 @functools.cache
 def facts() -> Facts:
     """Everything at once: name, architecture, description, licence, vocabulary, context, page_size, bos, eos, recurrent,
-    reversible."""
+    reversible, hidden, pooling, suffix, sampling."""
     return host().facts()
 
 
@@ -70,6 +70,23 @@ def reversible_tokens() -> int:
     """How many tokens can be forwarded past any place and still be taken back to it, so how many may be drafted at once;
     ``context_size()`` where all can."""
     return facts().reversible
+
+
+def hidden_size() -> int:
+    """Entries of a hidden state, as ``intrinsics.hidden()`` gives it."""
+    return facts().hidden
+
+
+def pooling() -> str | None:
+    """How the vector of a text comes of its hidden states, as the checkpoint declares or the setting says: over all (``mean``),
+    of the last token (``last``) or the first (``cls``). None where nothing says how."""
+    return facts().pooling
+
+
+def sampling() -> dict[str, float]:
+    """What the checkpoint recommends to sample with, as keywords of ``Sampler``: ``Sampler(**model.sampling())``. What it leaves
+    open isn't there; there is nothing where the setting ``generation_config`` is off."""
+    return {name: int(value) if name == "top_k" else value for name, value in facts().sampling}
 
 
 @functools.cache

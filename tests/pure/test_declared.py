@@ -1,0 +1,85 @@
+"""What checkpoints declare of pooling and of sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pie_edge.errors import BadCheckpoint
+from pie_edge.model.pooling import Pooling, pooling
+from pie_edge.model.recommended import recommended
+
+
+@dataclass
+class Files:
+    metadata: dict[str, Any] = field(default_factory=dict)
+    container: str = "safetensors"
+    architecture: str = "qwen3"
+
+
+def gguf(**keys: Any) -> Files:
+    return Files({name.replace("__", "."): value for name, value in keys.items()}, "gguf")
+
+
+def pooled(modes: dict[str, Any], *modules: str) -> Files:
+    steps = [{"idx": i, "type": f"sentence_transformers.models.{name}"} for i, name in enumerate(modules)]
+    return Files({"1_Pooling/config.json": modes, "modules.json": steps})
+
+
+DECLARED: list[tuple[Files, str, str]] = [
+    (gguf(qwen3__pooling_type=1), "mean", ""),
+    (gguf(qwen3__pooling_type=2), "cls", ""),
+    (gguf(qwen3__pooling_type=3), "last", ""),
+    (gguf(qwen3__pooling_type=4), "", "pooling by rank"),
+    (gguf(qwen3__pooling_type=9), "", "pooling by 9"),
+    (gguf(qwen3__pooling_type=0), "", "declare no pooling"),
+    (gguf(llama__pooling_type=1), "", "declare no pooling"),
+    (pooled({"pooling_mode_mean_tokens": True, "pooling_mode_lasttoken": False}), "mean", ""),
+    (pooled({"pooling_mode_lasttoken": True}, "Transformer", "Pooling", "Normalize"), "last", ""),
+    (pooled({"pooling_mode_cls_token": True}), "cls", ""),
+    (pooled({"pooling_mode_max_tokens": True}), "", "pooling by max"),
+    (pooled({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": True}), "", "pooling by mean and cls"),
+    (pooled({"pooling_mode_mean_tokens": True}, "Transformer", "Pooling", "Dense"), "", "has a module Dense"),
+    (pooled({}), "", "declare no pooling"),
+    (Files(), "", "declare no pooling"),
+]
+
+
+@pytest.mark.parametrize(("files", "kind", "reason"), DECLARED)
+def test_pooling_is_what_the_files_declare_or_why_there_is_none(files: Files, kind: str, reason: str) -> None:
+    found = pooling(files)
+    assert found.kind == kind
+    assert reason in found.reason
+    assert bool(found.reason) != bool(kind)
+
+
+def test_a_setting_says_it_instead() -> None:
+    files = gguf(qwen3__pooling_type=3)
+    assert pooling(files, "mean") == pooling(Files(), "mean") == Pooling("mean")
+    assert pooling(files, "none").kind == "" and "setting" in pooling(files, "none").reason
+
+
+def config(**stated: Any) -> Files:
+    return Files({"generation_config.json": stated})
+
+
+def test_sampling_is_what_the_files_recommend() -> None:
+    stated = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.0, "repetition_penalty": 1.05}
+    everything = {"temperature": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.0, "repetition": 1.05}
+    assert dict(recommended(config(**stated, do_sample=True, eos_token_id=[1, 2], max_new_tokens=3))) == everything
+    keys = {"temp": 0.6, "top_k": 20, "top_p": 0.95, "min_p": 0.0, "penalty_repeat": 1.05}
+    files = gguf(**{f"general__sampling__{name}": value for name, value in keys.items()})
+    assert dict(recommended(files)) == everything
+    assert recommended(Files()) == recommended(gguf()) == recommended(config(temperature=None)) == ()
+    assert recommended(config(top_k=-1)) == (("top_k", 0),)
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [{"temperature": "hot"}, {"temperature": -1}, {"top_p": 0}, {"top_p": 1.5}, {"top_k": 1.5}, {"min_p": True}],
+)
+def test_what_means_nothing_is_refused_with_its_key(stated: dict[str, Any]) -> None:
+    with pytest.raises(BadCheckpoint, match=f"recommends a {next(iter(stated))} of .*generation_config off"):
+        recommended(config(**stated))
