@@ -18,9 +18,9 @@ from pie_edge.backends.cpu.device import default_threads, device_name
 from pie_edge.backends.cpu.executable import AnyExecutable, Arena, ModelExecutable, compile_program, sizes
 from pie_edge.backends.cpu.lowering import KINDS
 from pie_edge.backends.cpu.memory import ADDRESSABLE, LinearMemory, Region
-from pie_edge.backends.cpu.queue import Ticket, WorkQueue
 from pie_edge.backends.cpu.weights import Loader, Weight, allocate, nbytes_of, supports, supports_dense
 from pie_edge.backends.shared.host import physical_memory
+from pie_edge.backends.shared.work_queue import Ticket, WorkQueue
 from pie_edge.errors import DeviceLost, OutOfMemory, PieError, UsageError
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value
@@ -42,7 +42,7 @@ class CpuBackend:
         self._crew = crew
         self._arena = arena
         self._loader = loader
-        self._queue = WorkQueue("pie-edge-cpu-0")
+        self._queue = WorkQueue("pie-edge-cpu-0", "cpu")
         self._executables: WeakValueDictionary[tuple[str, tuple[int, ...]], AnyExecutable] = WeakValueDictionary()
         self._limits = Limits(
             backend="cpu",

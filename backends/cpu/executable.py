@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backend import BytesLike
@@ -15,19 +14,11 @@ from pie_edge.backends.cpu.instructions import HEADER_BYTES, INSTRUCTION_BYTES, 
 from pie_edge.backends.cpu.lowering import CONSTANTS, Lowering, lower
 from pie_edge.backends.cpu.memory import LinearMemory, Region
 from pie_edge.backends.cpu.weights import Format, Weight
-from pie_edge.errors import Unsupported
-from pie_edge.program.encodings import DType
-from pie_edge.program.node_reference import MEANINGS, NodeRunner
+from pie_edge.backends.shared.host_epilogue import DTYPES, HostEpilogue
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Op, Program, Role, Value
 from pie_edge.program.plan import arena
 
-DTYPES: Mapping[DType, np.dtype[Any]] = {
-    DType.F32: np.dtype("<f4"),
-    DType.U32: np.dtype("<u4"),
-    DType.I32: np.dtype("<i4"),
-    DType.U8: np.dtype("u1"),
-}
 _STEP = "step"
 
 Outputs = dict[str, memoryview]
@@ -80,20 +71,14 @@ class EpilogueExecutable:
     """A Program of nodes, run by NumPy on views of linear memory."""
 
     program: Program
-    runner: NodeRunner
+    epilogue: HostEpilogue
     states: Mapping[str, NDArray[Any]]
 
     def check(self, inputs: Mapping[str, BytesLike]) -> None:
         _check_inputs(self.program, inputs, allow_step=False)
 
     def run(self, memory: LinearMemory, crew: Crew, inputs: Mapping[str, bytes]) -> Outputs:
-        given = {
-            value.name: np.frombuffer(inputs[value.name], DTYPES[value.dtype]).reshape(value.shape)
-            for value in self.program.by_role(Role.INPUT)
-        }
-        found = self.runner({**self.states, **given})
-        # A result may be a view of a state, which the next step overwrites.
-        return {name: memoryview(np.array(array).reshape(-1)) for name, array in found.items()}
+        return self.epilogue.run(self.states, inputs)
 
 
 AnyExecutable = ModelExecutable | EpilogueExecutable
@@ -111,15 +96,13 @@ def compile_program(
 
 
 def _epilogue(program: Program, buffers: Buffers, memory: LinearMemory) -> EpilogueExecutable:
-    for op in program.ops:
-        if op.kind.removeprefix(PREFIX) not in MEANINGS or not op.kind.startswith(PREFIX):
-            raise Unsupported(f"epilogue {program.name} has a node {op.kind!r}, which the cpu backend doesn't know")
+    made = HostEpilogue(program, "cpu")
     states = {}
     for value in program.by_role(Role.STATE):
         region = buffers[value.name]
         assert isinstance(region, Region)
         states[value.name] = memory.array(region.offset, DTYPES[value.dtype], value.shape)
-    return EpilogueExecutable(program, NodeRunner(program), states)
+    return EpilogueExecutable(program, made, states)
 
 
 @dataclass(frozen=True, slots=True)

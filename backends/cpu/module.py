@@ -12,7 +12,7 @@ from typing import Any
 
 from wasmtime import Config, Engine, MemoryType, Module, WasmtimeError
 
-from pie_edge.backends.cpu.device import processor
+from pie_edge.backends.shared.host import processor
 from pie_edge.errors import BackendUnavailable
 
 BINARY = Path(__file__).parent / "kernels.wasm"

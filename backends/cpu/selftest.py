@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pie_edge.backends.cpu.crew import Crew
-from pie_edge.backends.cpu.device import processor
 from pie_edge.backends.cpu.executable import Arena, ModelExecutable, compile_program
 from pie_edge.backends.cpu.memory import LinearMemory
 from pie_edge.backends.cpu.weights import Loader, allocate
+from pie_edge.backends.shared.host import processor
 from pie_edge.backends.shared.selftest import Examination, Recorder, as_outputs, first_fault, stored, wave
 from pie_edge.errors import BackendUnavailable
 from pie_edge.program import trace as ops

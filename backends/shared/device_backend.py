@@ -6,15 +6,13 @@ import asyncio
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from pie_edge.backend import BytesLike, Limits, Stop, WeightSource, in_thread
 from pie_edge.backends.shared.first_step import FirstSteps
 from pie_edge.backends.shared.region import Region
-from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.errors import DeviceLost, Unsupported
-from pie_edge.program.encodings import DType
+from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role, Value
 
@@ -54,9 +52,8 @@ class Live(Protocol):
     @property
     def max_binding(self) -> int: ...
 
-    @property
-    def odd_bits(self) -> bool:
-        """Whether codes of 5 and 6 bits stay so narrow."""
+    def supports(self, encoding: Encoding) -> bool:
+        """Whether its kernels read weights in this encoding."""
 
     def footprint(
         self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
@@ -75,13 +72,12 @@ class Live(Protocol):
     def download(self, regions: Sequence[Region[Any]]) -> Any:
         """A Flight, whose ``outputs()`` are the pieces by number."""
 
-    def load(self, value: Value, source: WeightSource, stop: Stop) -> Weight: ...
+    def load(self, value: Value, source: WeightSource, stop: Stop) -> Any:
+        """A weight as its kernels read it: only the device looks inside."""
 
-    def unload(self, weight: Weight) -> None: ...
+    def unload(self, weight: Any) -> None: ...
 
-    def compile(
-        self, program: Program, states: Mapping[str, Region[Any]], weights: Mapping[str, Weight]
-    ) -> Recorded: ...
+    def compile(self, program: Program, states: Mapping[str, Region[Any]], weights: Mapping[str, Any]) -> Recorded: ...
 
     def reached(self) -> int:
         """The last number that is done."""
@@ -112,7 +108,7 @@ class LoadedWeight:
 
     value: Value
     source: WeightSource
-    weight: Weight
+    weight: Any
 
 
 @dataclass(eq=False)
@@ -181,7 +177,7 @@ class DeviceBackend(Generic[LiveT]):
             memory=live.memory_limit,
             max_binding=live.max_binding,
             kinds=self.kinds,
-            supports=partial(supports, odd=live.odd_bits),
+            supports=live.supports,
             kv_dtype=DType.F32 if self._exact else DType.F16,
             software=live.software,
             sticky=self._reopen is None,

@@ -25,8 +25,7 @@ FUSED = frozenset({"linear_group", "gated_linear", "rope_append"})
 
 def fuse(program: Program, together: Together) -> Program:
     ops = _store_in_place(program, list(program.ops))
-    # Only what a single op reads and nobody else may ask for can be left out.
-    inner = {name for name, count in _uses(ops).items() if count == 1 and program.values[name].role is Role.TEMP}
+    inner = _read_once(program, ops)
     fused: list[Op] = []
     while ops:
         group = _same_input(ops)
@@ -48,6 +47,23 @@ def fuse(program: Program, together: Together) -> Program:
         else:
             fused.append(ops.pop(0))
     return replace(program, ops=tuple(fused))
+
+
+def fuse_appends(program: Program) -> Program:
+    """Only what turns queries and keys and writes those to the cache together: for a device that finds the rest itself."""
+    ops = list(program.ops)
+    inner = _read_once(program, ops)
+    fused: list[Op] = []
+    while ops:
+        append = _appended(ops, inner)
+        fused.append(append or ops[0])
+        del ops[: 3 if append else 1]
+    return replace(program, ops=tuple(fused))
+
+
+def _read_once(program: Program, ops: Sequence[Op]) -> set[str]:
+    """Temporaries that a single op reads: only what nobody else may ask for can be left out."""
+    return {name for name, count in _uses(ops).items() if count == 1 and program.values[name].role is Role.TEMP}
 
 
 def _uses(ops: Sequence[Op]) -> dict[str, int]:

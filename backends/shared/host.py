@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 
 def physical_memory() -> int | None:
@@ -12,6 +15,15 @@ def physical_memory() -> int | None:
     with suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return None
+
+
+@cache
+def processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def unique(names: Iterable[str]) -> list[str]:

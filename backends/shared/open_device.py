@@ -17,8 +17,9 @@ from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.backends.shared.selftest import Examination
 from pie_edge.backends.shared.trial import Bench
-from pie_edge.backends.shared.weights import Weight
+from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.errors import DeviceLost
+from pie_edge.program.encodings import Encoding
 from pie_edge.program.ops import Program, Role, Value
 
 
@@ -151,9 +152,8 @@ class OpenDevice:
     def memory_limit(self) -> int:
         return int(self.session.memory.limit)
 
-    @property
-    def odd_bits(self) -> bool:
-        return bool(self.tuning.odd_bits)
+    def supports(self, encoding: Encoding) -> bool:
+        return supports(encoding, self.tuning.odd_bits)
 
     def footprint(
         self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int

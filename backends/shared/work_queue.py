@@ -20,16 +20,25 @@ class Ticket:
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._result: Any = None
         self._error: PieError | None = None
-        self.done = False
+        self._over = threading.Event()
+
+    @property
+    def done(self) -> bool:
+        return self._over.is_set()
 
     def finish(self, result: Any, error: PieError | None) -> None:
         with self._lock:
-            self._result, self._error, self.done = result, error, True
+            self._result, self._error = result, error
+            self._over.set()
             waiters, self._waiters = self._waiters, []
         for loop, future in waiters:
             # The loop may have been closed while the device worked.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(_wake, future)
+
+    def join(self) -> None:
+        """Block until it is done, whatever came of it."""
+        self._over.wait()
 
     async def wait(self) -> Any:
         """The result. Raises the work's error."""
@@ -53,9 +62,10 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class WorkQueue:
-    """A thread that does what is put, in order. It sleeps when there is nothing to do."""
+    """A thread that does what is put, in order. It sleeps when there is nothing to do. ``title`` is the backend's, in errors."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, title: str) -> None:
+        self._title = title
         self._work: queue.SimpleQueue[tuple[Callable[[], Any], Ticket] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
         self._thread.start()
@@ -64,7 +74,7 @@ class WorkQueue:
     def put(self, work: Callable[[], Any]) -> Ticket:
         """Enqueue. Raises DeviceLost once closed."""
         if self._closed:
-            raise DeviceLost("the cpu backend was closed; open it again")
+            raise DeviceLost(f"the {self._title} backend was closed; open it again")
         ticket = Ticket()
         self._work.put((work, ticket))
         return ticket
@@ -84,7 +94,9 @@ class WorkQueue:
             except PieError as error:
                 ticket.finish(None, error)
             except Exception as error:
-                lost = DeviceLost(f"the cpu backend failed in the middle of work: {type(error).__name__}: {error}")
+                lost = DeviceLost(
+                    f"the {self._title} backend failed in the middle of work: {type(error).__name__}: {error}"
+                )
                 lost.__cause__ = error
                 ticket.finish(None, lost)
             del item, work, ticket  # a waiting queue should keep no buffers alive
