@@ -40,7 +40,7 @@ setup(
     package_data={
         "pie_edge": ["py.typed"],
         "pie_edge.server.page": ["*.html", "*.css", "*.js"],
-        "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.cu", "**/*.cuh", "**/*.json", "**/*.wasm"],
+        "pie_edge.backends": ["**/*.c", "**/*.h", "**/*.cu", "**/*.cuh", "**/*.metal", "**/*.json", "**/*.wasm"],
         "pie_edge.shaders": ["spirv/*.spv", "wgsl/**/*.wgsl"],
         "pie_edge.inferlets": ["wit/*.wit", "sdk/python/**/*.py", "*/*.py"],
     },

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.sides.side import Job, Side
 
-SIDES = ("engine", "inferlet", "llama.cpp")
+SIDES = ("engine", "inferlet", "llama.cpp", "mlx-lm")
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -25,6 +25,10 @@ def open_side(name: str, job: Job) -> Side:
         from benchmarks.sides.inferlet import InferletSide
 
         return InferletSide(job)
+    if name == "mlx-lm":
+        from benchmarks.sides.mlx_lm import MlxLmSide
+
+        return MlxLmSide(job)
     from benchmarks.sides.llama_cpp import LlamaCppSide
 
     return LlamaCppSide(job)

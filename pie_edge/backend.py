@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.ops import Program, Role, Value
@@ -62,6 +62,15 @@ class WeightSource(Protocol):
 
     def planes(self, first: int, count: int) -> Mapping[str, Any]:
         """The planes (``encodings.planes``) of these rows in the value's encoding, as NumPy arrays."""
+
+
+@runtime_checkable
+class PackedSource(Protocol):
+    """A weight whose file may have its codes packed as MLX packs them."""
+
+    def packed(self, first: int, count: int) -> Mapping[str, Any] | None:
+        """The planes of these rows with codes in words, as NumPy arrays of the file's own memory; None where it has them
+        otherwise, or in another encoding than the value's."""
 
 
 class Ticket(Protocol):

@@ -1,4 +1,4 @@
-"""Whether this is a Mac whose GPU MLX can use."""
+"""What MLX would run on: the GPU of a Mac with Apple silicon; elsewhere the processor, which shows that things work."""
 
 from __future__ import annotations
 
@@ -6,19 +6,44 @@ import importlib
 import importlib.util
 import platform
 import sys
+from pathlib import Path
 
 from pie_edge import remedies
 from pie_edge.backend import Finding
+from pie_edge.backends.shared.host import processor
 
 
 def probe(system: str = sys.platform, machine: str | None = None) -> Finding:
-    if system != "darwin":
-        return Finding((), "Metal is macOS's")
-    if (machine or platform.machine()) != "arm64":
-        return Finding((), "MLX needs Apple silicon")
-    if importlib.util.find_spec("mlx") is None:
+    if system not in ("darwin", "linux"):
+        return Finding(
+            (), "Metal is macOS's, and MLX runs on macOS and Linux alone", "use --backend vulkan, wgpu or cpu"
+        )
+    if system == "darwin" and (machine or platform.machine()) != "arm64":
+        return Finding((), "MLX needs Apple silicon", "use --backend wgpu or cpu")
+    if not _is_installed():
         return Finding((), "MLX is not installed", remedies.install("metal"))
+    if system == "linux":
+        return Finding((on_processor(),), software=True)
     metal = importlib.import_module("mlx.core").metal
     if not metal.is_available():
         return Finding((), "MLX finds no Metal device", "run outside a virtual machine, on macOS 14 or newer")
-    return Finding((str(metal.device_info().get("device_name", "Apple GPU")),))
+    return Finding((gpu_name(),))
+
+
+def on_processor() -> str:
+    """What MLX's CPU device is called."""
+    return f"MLX on the processor, {processor()}"
+
+
+def gpu_name() -> str:
+    return str(importlib.import_module("mlx.core").device_info().get("device_name", "Apple GPU"))
+
+
+def _is_installed() -> bool:
+    """Not imported on the way to another backend: that takes as long as the rest of a start. On Linux the package is nothing
+    without its library, which comes apart."""
+    found = importlib.util.find_spec("mlx")
+    if found is None or found.submodule_search_locations is None:
+        return False
+    folders = [Path(folder) for folder in found.submodule_search_locations]
+    return any(any((folder / "lib").glob("libmlx.*")) for folder in folders)

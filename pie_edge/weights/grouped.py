@@ -62,13 +62,19 @@ class GroupedTensor:
     def parts(self) -> tuple[Tensor, ...]:
         return tuple(self.pieces.values())
 
+    def packed(self, first: int, count: int) -> Planes | None:
+        """The planes of ``count`` rows from ``first`` with codes in words as MLX has them; None for other methods."""
+        if self.method != "MLX":
+            return None
+        rows = slice(first, first + count)
+        values = {name: repack(self.pieces[stored], rows=rows)["values"] for name, stored in _MLX_PLANES}
+        return {"codes": _words(self.pieces["weight"], rows), **values}
+
     def planes(self, first: int, count: int) -> Planes:
         """The planes of ``count`` rows from ``first``, in the native encoding."""
         rows = slice(first, first + count)
-        if self.method == "MLX":
-            codes = _unpack(_words(self.pieces["weight"], rows), self.native.bits)
-            values = {name: repack(self.pieces[stored], rows=rows)["values"] for name, stored in _MLX_PLANES}
-            return {"codes": codes, **values}
+        if (found := self.packed(first, count)) is not None:
+            return {**found, "codes": _unpack(found["codes"], self.native.bits)}
         codes, zeros = _awq(self, rows) if self.method == "AWQ" else _gptq(self, rows)
         scales = np.ascontiguousarray(repack(self.pieces["scales"])["values"][:, rows].T)
         if self.native.zero is None:

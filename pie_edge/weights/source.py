@@ -11,7 +11,7 @@ import numpy as np
 
 from pie_edge.errors import Unsupported
 from pie_edge.program.encodings import Dense, DType, Encoding
-from pie_edge.weights.grouped import MadeTensor
+from pie_edge.weights.grouped import GroupedTensor, MadeTensor
 from pie_edge.weights.recipes import native_encoding
 from pie_edge.weights.repack import repack
 from pie_edge.weights.stacked import AnyTensor, StackedTensor, by_matrix, joined
@@ -60,6 +60,12 @@ class MadeWeight:
 
     def planes(self, first: int, count: int) -> dict[str, Any]:
         return widen(self.tensor.planes(first, count), self.tensor.native, self.target)
+
+    def packed(self, first: int, count: int) -> dict[str, Any] | None:
+        """As MLX packs codes, where the file has them so: see ``backend.PackedSource``."""
+        if isinstance(self.tensor, GroupedTensor) and self.target == self.tensor.native:
+            return self.tensor.packed(first, count)
+        return None
 
 
 WholeWeight = FileWeight | MadeWeight

@@ -14,7 +14,7 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.observe import MASSES
 from pie_edge.program.ops import Value
 from pie_edge.program.trace import Trace
-from tests.backend import cases, expert_cases, mass_cases, recurrent_cases
+from tests.backend import append_cases, cases, expert_cases, mass_cases, recurrent_cases
 from tests.backend.cases import Case
 from tests.backend.device import assert_close, run_case
 from tests.backend.mass_cases import MassCase
@@ -55,6 +55,7 @@ NAMES: tuple[str, ...] = (
     *expert_cases.ALL,
     *expert_cases.ODD,
     *recurrent_cases.ALL,
+    *append_cases.ALL,
     *(HALVES + name for name in _HALVES),
     *(OBSERVED + name for name in mass_cases.NAMES),
     *(HALVES + OBSERVED + name for name in _HALVES),
@@ -132,7 +133,8 @@ def build(name: str) -> Case:
     observed, plain = plain.startswith(OBSERVED), plain.removeprefix(OBSERVED)
     kind = (HalvesMassCase if halves else MassCase) if observed else (HalvesCase if halves else Case)
     case = kind(Trace(name), np.random.default_rng(sum(plain.encode())))
-    (cases.ALL | cases.ODD | expert_cases.ALL | expert_cases.ODD | recurrent_cases.ALL)[plain](case)
+    every = cases.ALL | cases.ODD | expert_cases.ALL | expert_cases.ODD | recurrent_cases.ALL | append_cases.ALL
+    every[plain](case)
     if isinstance(case, MassCase):
         case.add_layer()
     if halves:

@@ -41,12 +41,20 @@ def cuda(**options: Any) -> Backend:
     return opened(**options)
 
 
-_NEEDS = {"vulkan": "needs_vulkan", "wgpu": "needs_wgpu", "cuda": "needs_simt"}
+def metal(**options: Any) -> Backend:
+    """On the processor, or on a GPU where there is one."""
+    from pie_edge.backends.metal.backend import Live, MetalBackend, Options
+
+    chosen = Options(**options)
+    return MetalBackend(chosen, Live(chosen))
+
+
+_NEEDS = {"vulkan": "needs_vulkan", "wgpu": "needs_wgpu", "cuda": "needs_simt", "metal": "needs_mlx"}
 
 
 def named(name: str) -> Opening:
-    """Of ``cpu``, ``vulkan``, ``wgpu`` and ``cuda``. Skips where there is no such device."""
+    """Of ``cpu``, ``vulkan``, ``wgpu``, ``cuda`` and ``metal``. Skips where there is no such device."""
     if name in _NEEDS:
         pytest.importorskip(f"tests.support.{_NEEDS[name]}")
-    found: Opening = {"cpu": cpu, "vulkan": vulkan, "wgpu": wgpu, "cuda": cuda}[name]
+    found: Opening = {"cpu": cpu, "vulkan": vulkan, "wgpu": wgpu, "cuda": cuda, "metal": metal}[name]
     return found

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -280,9 +281,29 @@ def test_the_remedy_for_a_missing_package_is_one_that_works_here(monkeypatch: py
     assert probe_wgpu().remedy == remedies.install("wgpu")
 
 
-def test_metal_wants_macos_on_apple_silicon() -> None:
-    assert probe_metal("linux").reason == "Metal is macOS's"
+def test_metal_wants_apple_silicon_or_mlx_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe_metal("win32").reason == "Metal is macOS's, and MLX runs on macOS and Linux alone"
     assert probe_metal("darwin", "x86_64").reason == "MLX needs Apple silicon"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for system in ("linux", "darwin"):
+        found = probe_metal(system, "arm64")
+        assert (found.reason, found.remedy) == ("MLX is not installed", remedies.install("metal"))
+
+
+def test_metal_on_linux_is_a_software_device_that_auto_never_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libmlx.so").touch()
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+    found = probe_metal("linux")
+    assert found.software
+    assert [name.startswith("MLX on the processor") for name in found.devices] == [True]
+    monkeypatch.setattr(backend_choice, "probe", lambda name: {"cpu": CPU, "metal": found}.get(name, NOTHING))
+    monkeypatch.setattr(backend_choice, "has_kernels", lambda name: True)
+    assert choose().backend == "cpu"
+    assert "(a software device" in str(choose("metal"))
 
 
 def test_the_vulkan_probe_names_the_devices_of_the_real_loader() -> None:

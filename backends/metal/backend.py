@@ -1,0 +1,209 @@
+"""The Backend protocol on MLX: weights and states are its arrays, a run is one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from pie_edge.backend import Stop, WeightSource
+from pie_edge.backends.metal import device, selftest
+from pie_edge.backends.metal.device import Facts, Mode
+from pie_edge.backends.metal.epilogues.on_device import DeviceEpilogue
+from pie_edge.backends.metal.epilogues.on_host import HostedEpilogue
+from pie_edge.backends.metal.launch import Launcher, on_metal
+from pie_edge.backends.metal.memory import Cell, Ledger, Region
+from pie_edge.backends.metal.model import Model
+from pie_edge.backends.metal.ops import KINDS
+from pie_edge.backends.metal.timeline import Flight, Timeline
+from pie_edge.backends.metal.weights import Loader, Weight, supports, weight_bytes
+from pie_edge.backends.shared import region as shared
+from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
+from pie_edge.errors import UsageError
+from pie_edge.program.encodings import Encoding
+from pie_edge.program.nodes import PREFIX
+from pie_edge.program.ops import Program, Role, Value
+from pie_edge.program.plan import arena
+
+__all__ = ["MetalBackend", "Options", "open_metal"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a device is opened; 0 and "" leave it to the device."""
+
+    device: str = ""
+    memory: int = 0
+    exact: bool = False
+    cache_dir: Path | None = None
+    mode: Mode | None = None
+    """How ops are run; None for what the device can."""
+    launcher: Launcher = on_metal
+    """Of kernels by hand: tests have another."""
+    self_test: bool = False
+    """Run every op once, unless they passed here before."""
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None
+    """Told of what is done at a first opening alone, and takes seconds."""
+
+
+class Live:
+    """What an open device consists of; it dies when the device is lost. See ``device_backend.Live``."""
+
+    closed = False
+
+    def __init__(self, options: Options, stop: Stop | None = None) -> None:
+        """Raises BackendUnavailable."""
+        self.facts: Facts = device.chosen(options.device)
+        self.mode = options.mode or (Mode.KERNELS if self.facts.gpu else Mode.OPS)
+        limit = min(options.memory or self.facts.memory, self.facts.memory)
+        self.ledger = Ledger(self.facts.name, limit, min(self.facts.largest, limit))
+        self.timeline = Timeline(partial(device.enter, self.facts))
+        self._launcher = options.launcher
+        self.loader = Loader(self.ledger, self.mode)
+        if options.self_test:
+            try:
+                how, stopped = f"{self.mode}", stop or Stop()
+                selftest.once(self, how, not options.exact, options.cache_dir, options.progress, stopped)
+            except BaseException:
+                self.close()
+                raise
+
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def software(self) -> bool:
+        return self.facts.software
+
+    @property
+    def memory_limit(self) -> int:
+        return self.ledger.limit
+
+    @property
+    def max_binding(self) -> int:
+        return self.ledger.largest
+
+    def supports(self, encoding: Encoding) -> bool:
+        return supports(encoding)
+
+    def footprint(
+        self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
+    ) -> int:
+        """Temporaries are MLX's own affair, which keeps those of one run while it computes: as many as the ops that are alive at
+        once need, of two runs. A compiled Program has nothing for itself."""
+        made = [*buffers, *(weight_bytes(value, self.mode) for value in weights)]
+        if largest is not None:
+            made += [2 * arena(largest).nbytes, *(value.nbytes for value in largest.by_role(Role.OUTPUT))]
+        return self.ledger.used + sum(made)
+
+    def expect(self, weights: Sequence[Value], largest: Program) -> None:
+        """Every array is allocated by itself: there is nothing to prepare."""
+
+    def zeroed(self, nbytes: int, role: Role) -> Region:
+        self.ledger.take(nbytes, f"a {role}")
+        try:
+            return shared.Region(self.timeline.call(lambda: Cell(nbytes)), 0, nbytes)
+        except BaseException:
+            self.ledger.give_back(nbytes)
+            raise
+
+    def free(self, region: Region) -> None:
+        """After the runs before it."""
+        cell, nbytes = region.buffer, region.nbytes
+
+        def forget() -> None:
+            cell.drop()
+            self.ledger.give_back(nbytes)
+
+        self.timeline.do(forget)
+
+    def upload(self, region: Region, data: memoryview) -> None:
+        copied = np.frombuffer(bytes(data), np.uint8)
+
+        def write() -> None:
+            region.buffer.bytes()[region.offset : region.end] = copied
+
+        self.timeline.do(write)
+
+    def download(self, regions: Sequence[Region]) -> Download:
+        def copy() -> dict[str, memoryview]:
+            parts = (region.buffer.bytes()[region.offset : region.end].tobytes() for region in regions)
+            return {str(number): memoryview(part) for number, part in enumerate(parts)}
+
+        return Download(self.timeline.read(copy))
+
+    def load(self, value: Value, source: WeightSource, stop: Stop) -> Weight:
+        return self.timeline.call(lambda: self.loader.load(value, source, stop))
+
+    def unload(self, weight: Weight) -> None:
+        self.timeline.do(lambda: self.loader.free(weight))
+
+    def compile(
+        self, program: Program, states: Mapping[str, Region], weights: Mapping[str, Weight]
+    ) -> Model | HostedEpilogue | DeviceEpilogue:
+        """Raises Unsupported for an epilogue's node that isn't known."""
+        cells = {name: region.buffer for name, region in states.items()}
+        if any(op.kind.startswith(PREFIX) for op in program.ops):
+            if self.mode is Mode.OPS:
+                return HostedEpilogue(self.timeline, program, cells)
+            return DeviceEpilogue(self.timeline, self._launcher, program, cells)
+        return Model(self.timeline, program, self.mode, self._launcher, cells, weights)
+
+    def reached(self) -> int:
+        return self.timeline.reached()
+
+    async def wait(self, value: int) -> None:
+        await self.timeline.wait(value)
+
+    def drain(self) -> None:
+        self.timeline.drain()
+
+    def close(self) -> None:
+        self.closed = True
+        self.timeline.close()
+
+
+@dataclass(frozen=True)
+class Download:
+    """Pieces of states, by number, as they were when it was their turn."""
+
+    flight: Flight
+
+    @property
+    def value(self) -> int:
+        return self.flight.value
+
+    def outputs(self) -> dict[str, memoryview]:
+        return self.flight.result()
+
+
+async def open_metal(
+    device: str = "",
+    *,
+    threads: int = 0,
+    memory: int = 0,
+    exact: bool = False,
+    cache_dir: Path | None = None,
+    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+) -> MetalBackend:
+    """Open a device by its name. ``threads`` are MLX's own affair; the self-test's result is kept in ``cache_dir``. ``progress``
+    is told of what a first opening does. Raises BackendUnavailable."""
+    if memory < 0:
+        raise UsageError(f"the Metal backend was asked for {memory} bytes; give 0 for what the device has")
+    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, progress=progress)
+    return MetalBackend(options, await open_live(partial(Live, options)))
+
+
+class MetalBackend(DeviceBackend[Live]):
+    id, title, kinds = "metal", "Metal", KINDS
+
+    def __init__(self, options: Options, live: Live) -> None:
+        super().__init__(live, options.exact, options.progress)
+        self._options = options
+
+    def _reopen(self, stop: Stop) -> Live:
+        return Live(self._options, stop)

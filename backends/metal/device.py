@@ -1,0 +1,73 @@
+"""The device that MLX computes on, the facts that kernels are chosen by, and how ops are run there."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import dataclass
+from enum import StrEnum
+
+import mlx.core as mx
+
+from pie_edge.backends.metal.probe import gpu_name, on_processor
+from pie_edge.backends.shared.host import physical_memory
+from pie_edge.errors import BackendUnavailable
+
+_ANY_MEMORY = 8 << 30
+"""Where the system doesn't tell how much there is."""
+
+
+class Mode(StrEnum):
+    """How an op is run."""
+
+    KERNELS = "kernels"
+    """By its Metal kernel where it has one, else by MLX's ops."""
+    OPS = "ops"
+    """By MLX's ops alone: what MLX's CPU device can do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a device says of itself. Sizes are bytes."""
+
+    name: str
+    version: str
+    """MLX's."""
+    gpu: bool
+    memory: int
+    """That all arrays together may take: on a GPU what macOS recommends as the most that is kept resident."""
+    largest: int
+    """The largest buffer."""
+
+    @property
+    def software(self) -> bool:
+        return not self.gpu
+
+    @property
+    def driver(self) -> str:
+        return f"MLX {self.version}"
+
+
+def facts() -> Facts:
+    version = importlib.metadata.version("mlx")
+    if not mx.metal.is_available():
+        memory = physical_memory() or _ANY_MEMORY
+        return Facts(on_processor(), version, False, memory, memory)
+    info = mx.device_info()
+    memory = int(info["max_recommended_working_set_size"])
+    return Facts(gpu_name(), version, True, memory, int(info.get("max_buffer_length", memory)))
+
+
+def chosen(name: str) -> Facts:
+    """Raises BackendUnavailable for a name that isn't the device's."""
+    found = facts()
+    if name and name != found.name:
+        raise BackendUnavailable(f"backend metal has no device {name!r}; it has {found.name}")
+    return found
+
+
+def enter(found: Facts) -> None:
+    """Make it this thread's default: streams belong to threads."""
+    mx.set_default_device(mx.gpu if found.gpu else mx.cpu)
+    if found.gpu:
+        # Kept resident: else a model that wasn't asked for a while is paged out, and in again.
+        mx.set_wired_limit(found.memory)

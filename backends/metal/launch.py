@@ -1,0 +1,79 @@
+"""Kernels by hand: their texts, and how one is launched through MLX, which writes a kernel's signature from its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import mlx.core as mx
+
+FOLDER = Path(__file__).with_name("kernels")
+Extent = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``kernels/<name>.metal`` is a kernel's body; it may call what is in the headers, ``kernels/<header>.h``."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    headers: tuple[str, ...] = ()
+    body: str = ""
+    """Instead of the file's."""
+
+    @property
+    def source(self) -> str:
+        return self.body or text(f"{self.name}.metal")
+
+    @property
+    def header(self) -> str:
+        return "\n".join(text(f"{name}.h") for name in self.headers)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a kernel is launched with. Threads are counted in all (``grid``) and by threadgroup; ``template`` has its constants by
+    name: whole numbers, booleans, types."""
+
+    kernel: Kernel
+    inputs: tuple[mx.array, ...]
+    outputs: tuple[tuple[tuple[int, ...], mx.Dtype], ...]
+    grid: Extent
+    threads: Extent
+    template: tuple[tuple[str, Any], ...] = ()
+
+
+Launcher: TypeAlias = Callable[[Launch], Sequence[mx.array]]
+
+
+def on_metal(launch: Launch) -> Sequence[mx.array]:
+    """The outputs, as arrays of a graph that is still to be computed."""
+    found: Sequence[mx.array] = _made(launch.kernel)(
+        inputs=list(launch.inputs),
+        output_shapes=[shape for shape, _ in launch.outputs],
+        output_dtypes=[dtype for _, dtype in launch.outputs],
+        grid=launch.grid,
+        threadgroup=launch.threads,
+        template=list(launch.template),
+    )
+    return found
+
+
+@cache
+def _made(kernel: Kernel) -> Any:
+    return mx.fast.metal_kernel(
+        name=f"pie_edge_{kernel.name}",
+        input_names=list(kernel.inputs),
+        output_names=list(kernel.outputs),
+        source=kernel.source,
+        header=kernel.header,
+    )
+
+
+@cache
+def text(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")

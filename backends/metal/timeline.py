@@ -1,0 +1,184 @@
+"""Work in order on one thread, which alone builds MLX's graphs, and another one that waits for what they give.
+
+MLX's streams belong to a thread, and an array can only be scheduled by the thread whose stream it is on. A run's graph is built
+while the run before it still computes, and given to the device when that one has ended: as long as a kernel that reads an
+array is on its way MLX takes the array for being in use, and an op that writes it would copy all of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import mlx.core as mx
+
+from pie_edge.backends.shared.work_queue import Ticket, WorkQueue
+from pie_edge.errors import DeviceLost, PieError
+
+T = TypeVar("T")
+Outputs = dict[str, memoryview]
+_TITLE = "Metal"
+
+
+@dataclass(eq=False)
+class Flight:
+    """Something enqueued: done when the timeline has reached its number."""
+
+    value: int
+    outputs: Outputs | None = None
+    error: PieError | None = None
+
+    def result(self) -> Outputs:
+        """Of a flight that is done. Raises what went wrong."""
+        if self.error is not None:
+            raise self.error
+        return self.outputs or {}
+
+
+@dataclass
+class Graph:
+    """What a run computes, not yet scheduled: all that changes, and what its outputs are once that is there."""
+
+    arrays: tuple[mx.array, ...]
+    collect: Callable[[], Outputs]
+
+    def finish(self) -> Outputs:
+        """Wait for it, and let go of the arrays: the next run may be given their memory."""
+        arrays, self.arrays = self.arrays, ()
+        mx.eval(*arrays)
+        del arrays
+        return self.collect()
+
+
+class Timeline:
+    def __init__(self, enter: Callable[[], None]) -> None:
+        self._building = WorkQueue("pie-edge-metal-0", _TITLE)
+        self._landing = WorkQueue("pie-edge-metal-1", _TITLE)
+        self._lock = threading.Lock()
+        self._enqueued = self._reached = 0
+        self._tickets: dict[int, Ticket] = {}
+        self._latest: Ticket | None = None
+        """Of what was scheduled last; only the building thread looks."""
+        self.failed: PieError | None = None
+        """What a run ended with that nothing may run after."""
+        self.start: Callable[..., None] = mx.async_eval
+        """Gives arrays to the device."""
+        self._building.put(enter)
+
+    def run(self, build: Callable[[], Graph]) -> Flight:
+        """Enqueue a run. Raises DeviceLost once closed."""
+        return self._enqueue(lambda flight: self._schedule(flight, build))
+
+    def read(self, collect: Callable[[], Outputs]) -> Flight:
+        """Enqueue looking at arrays, once all that was enqueued before has ended."""
+        return self._enqueue(lambda flight: self._look(flight, collect))
+
+    def call(self, work: Callable[[], T]) -> T:
+        """What ``work`` gives on the building thread, all that was enqueued before having ended. Blocks. Raises its error."""
+        done = threading.Event()
+        found: list[T] = []
+        raised: list[BaseException] = []
+
+        def job() -> None:
+            try:
+                self._settle()
+                found.append(work())
+            except BaseException as error:
+                raised.append(error)
+            finally:
+                done.set()
+
+        self._building.put(job)
+        done.wait()
+        if raised:
+            raise raised[0]
+        return found[0]
+
+    def do(self, work: Callable[[], None]) -> None:
+        """Enqueue something that gives nothing, and which never fails."""
+
+        def job() -> None:
+            self._settle()
+            work()
+
+        self._building.put(job)
+
+    def reached(self) -> int:
+        return self._reached
+
+    async def wait(self, value: int) -> None:
+        ticket = self._tickets.get(value)
+        if ticket is not None and self._reached < value:
+            await ticket.wait()
+
+    def drain(self) -> None:
+        """Block until all that was enqueued has ended."""
+        self.call(lambda: None)
+
+    def close(self) -> None:
+        self._building.close()
+        self._landing.close()
+
+    def _enqueue(self, job: Callable[[Flight], None]) -> Flight:
+        with self._lock:
+            self._enqueued += 1
+            flight = Flight(self._enqueued)
+            self._tickets[flight.value] = Ticket()
+            self._building.put(lambda: job(flight))
+        return flight
+
+    def _settle(self) -> None:
+        """Wait for what was scheduled."""
+        latest, self._latest = self._latest, None
+        if latest is not None:
+            latest.join()
+
+    def _schedule(self, flight: Flight, build: Callable[[], Graph]) -> None:
+        try:
+            self._check()
+            graph = build()
+            self._settle()
+            self._check()
+            self.start(*graph.arrays)
+        except Exception as error:
+            self._settle()
+            self._land(flight, error=_translated(error))
+            return
+        self._latest = self._landing.put(lambda: self._await(flight, graph))
+
+    def _await(self, flight: Flight, graph: Graph) -> None:
+        try:
+            self._land(flight, outputs=graph.finish())
+        except Exception as error:
+            self._land(flight, error=_translated(error))
+
+    def _look(self, flight: Flight, collect: Callable[[], Outputs]) -> None:
+        try:
+            self._settle()
+            self._check()
+            self._land(flight, outputs=collect())
+        except Exception as error:
+            self._land(flight, error=_translated(error))
+
+    def _check(self) -> None:
+        if self.failed is not None:
+            raise self.failed
+
+    def _land(self, flight: Flight, outputs: Outputs | None = None, error: PieError | None = None) -> None:
+        flight.outputs, flight.error = outputs, error
+        if error is not None and self.failed is None:
+            # States that the run was to change are half changed, or gone.
+            self.failed = error
+        self._reached = flight.value
+        self._tickets.pop(flight.value).finish(None, None)
+
+
+def _translated(error: Exception) -> PieError:
+    """MLX tells everything as RuntimeError: a command buffer that failed, memory that isn't there."""
+    if isinstance(error, DeviceLost):
+        return error
+    lost = DeviceLost(f"the Metal device was lost in the middle of a run: {type(error).__name__}: {error}")
+    lost.__cause__ = error
+    return lost

@@ -1,0 +1,105 @@
+"""The Metal backend beside mlx-lm, on the device that MLX takes and the same snapshot; and what building a step's graph costs.
+
+    python -m benchmarks.metal [--parts speed,steps]
+
+mlx-lm knows no GGUF: a snapshot in bfloat16 is made of the model first, and both read that. Elsewhere than on a Mac this runs on
+MLX's CPU device, which shows that nothing is lost to ours, and not how fast anything is.
+
+Exit status 1: a floor was missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import device_speed
+from benchmarks.device_speed import Floor, Setup
+from benchmarks.harness import table
+from benchmarks.processes import worker
+from benchmarks.snapshots import write_bfloat16
+from pie_edge.backends.metal.backend import Live, MetalBackend, Options
+from pie_edge.backends.metal.model import Model
+from pie_edge.backends.metal.timeline import Graph
+from pie_edge.model.spec import Cache
+from pie_edge.program.expand import expand
+from pie_edge.program.ops import Role
+from pie_edge.program.step import StepLayout
+from tests.backend.device import LoadedModel
+from tests.support.oracle_run import PAGE, whole_pass
+
+OURS, PEER = "pie-edge, Metal", "mlx-lm"
+FLOORS = Floor("decode", PEER, 1.0), Floor("prefill", PEER, 1.0)
+STEPS = 20
+
+
+def tell_speed(setup: Setup) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_bfloat16(setup.model, Path(folder) / setup.model.stem)
+        commands = {
+            name: worker(side, path, "metal", setup.threads, setup.clock)
+            for name, side in ((OURS, "engine"), (PEER, "mlx-lm"))
+        }
+        figures = device_speed.speed(setup, commands)
+    return device_speed.tell(figures, setup, tuple(commands), device_speed.checks(figures, OURS, FLOORS))
+
+
+def tell_steps(setup: Setup) -> bool:
+    """A decode's milliseconds, and those that Python takes to build its graph, which is while the one before it computes."""
+    built, whole = asyncio.run(_steps(setup.model))
+    rows = [[f"{1e3 * statistics.median(built):.2f}", f"{1e3 * statistics.median(whole):.2f}"]]
+    print()
+    print(table(("building a decode's graph, ms", "a decode, ms"), rows))
+    return True
+
+
+async def _steps(path: Path) -> tuple[list[float], list[float]]:
+    device = MetalBackend(Options(), Live(Options()))
+    model = await LoadedModel.from_file(device, path)
+    step = replace(whole_pass([1]), sample_rows=[0], draw_keys=[0, 0])
+    cache = Cache(10, PAGE, device.limits.kv_dtype, 1, 1)
+    program = model.family.trace(model.spec, step.counts, cache, model.encodings)
+    states = {v.name: await device.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+    executable = await device.compile(expand(program, device.limits.kinds), {**model.weights, **states})
+    block, built, whole = memoryview(StepLayout(step.counts).pack(step)).cast("B"), list[float](), list[float]()
+    build = Model.build
+
+    def timed(model: Model, *given: Any) -> Graph:
+        began = time.perf_counter()
+        graph = build(model, *given)
+        built.append(time.perf_counter() - began)
+        return graph
+
+    Model.build = timed  # type: ignore[method-assign]
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        await device.read(device.run(executable, {"step": block}))
+        whole.append(time.perf_counter() - began)
+    Model.build = build  # type: ignore[method-assign]
+    await device.close()
+    return built, whole
+
+
+TELLERS = {"speed": tell_speed, "steps": tell_steps}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.metal", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    setup, parts = device_speed.arguments(parser, argv, TELLERS)
+    held = [TELLERS[part](setup) for part in parts]
+    setup.patience.tell()
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

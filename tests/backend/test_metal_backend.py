@@ -1,0 +1,233 @@
+"""The Metal backend's protocol: order, memory, errors, a pool that is never there twice, and a device that is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.needs_mlx")
+
+import mlx.core as mx
+import numpy as np
+
+from pie_edge.backends.metal.backend import open_metal
+from pie_edge.backends.metal.describe import describe
+from pie_edge.backends.metal.device import facts
+from pie_edge.backends.metal.memory import host
+from pie_edge.backends.metal.ops import MODULES
+from pie_edge.backends.metal.ops.products import product
+from pie_edge.backends.shared import examination
+from pie_edge.errors import BackendUnavailable, UsageError
+from pie_edge.program import trace as ops
+from pie_edge.program.encodings import Affine, DType
+from pie_edge.program.ops import Role, Value
+from pie_edge.program.step import Bucket, StepInputs, StepLayout
+from pie_edge.program.trace import Trace
+from pie_edge.weights.checkpoint import open_checkpoint
+from pie_edge.weights.grouped import GroupedTensor
+from pie_edge.weights.source import file_weight
+from tests.backend import openers
+from tests.backend.openers import Opening
+from tests.backend.protocol_on_backend import *  # noqa: F403
+from tests.backend.protocol_on_backend import opened, run
+from tests.backend.protocol_on_device import (  # noqa: F401
+    Losing,
+    test_a_first_step_that_takes_long_says_why_once,
+    test_a_lost_device_fails_what_ran_and_serves_what_comes_next,
+    test_keys_and_values_are_halves_unless_the_exact_mode_is_asked_for,
+)
+
+PAGES, HEADS, WIDTH, PAGE = 1024, 4, 64, 16
+POOL = PAGES * HEADS * WIDTH * PAGE * 4
+"""Bytes of the keys, and of the values."""
+
+
+@pytest.fixture
+def open_backend() -> Opening:
+    return openers.metal
+
+
+@pytest.fixture
+def lose() -> Losing:
+    @contextmanager
+    def lost(backend: Any) -> Iterator[None]:
+        def fail(*arrays: mx.array) -> None:
+            raise RuntimeError("[METAL] Command buffer execution failed")
+
+        backend._live.timeline.start = fail
+        yield
+
+    return lost
+
+
+def append_and_attend(case: Trace) -> dict[str, Any]:
+    """A layer's append and what reads it, of a pool that is much larger than anything else."""
+    step = case.step(StepLayout(Bucket(1, 1, 1, 4)))
+    cache = (
+        case.state("k", DType.F32, (PAGES, HEADS, WIDTH // 4, PAGE, 4)),
+        case.state("v", DType.F32, (PAGES, HEADS, PAGE, WIDTH)),
+        case.state("key_positions", DType.U32, (PAGES, PAGE)),
+    )
+    q = case.state("q", DType.F32, (1, HEADS * WIDTH))
+    ops.kv_append(case, q, q, step, cache, heads=HEADS)
+    return {"y": ops.attention(case, q, step, cache, heads=HEADS, kv_heads=HEADS, scale=0.1)}
+
+
+def step_at(position: int) -> bytes:
+    pages = list(range(1, position // PAGE + 2))
+    last = (1 << (position % PAGE + 1)) - 1
+    inputs = StepInputs(
+        token_src=[0],
+        positions=[position],
+        row_index=[position],
+        write_slots=[PAGE + position],
+        query_starts=[0, 1],
+        page_starts=[0, len(pages)],
+        pages=pages,
+        page_bits=[(1 << PAGE) - 1] * (len(pages) - 1) + [last],
+        fresh_bits=[0] * (len(pages) - 1) + [1 << position % PAGE],
+        sample_rows=[0],
+        draw_keys=[0, 0],
+    )
+    return StepLayout(Bucket(1, 1, 1, 4)).pack(inputs).tobytes()
+
+
+def test_keys_and_values_are_written_where_they_lie_also_with_runs_in_flight(open_backend: Opening) -> None:
+    """Donation: MLX makes a state's new array of the old one's memory. What is in use at most is the pool and little more."""
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            trace = Trace("layer")
+            append_and_attend(trace)
+            program = trace.build()
+            states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+            executable = await backend.compile(program, states)
+            await backend.read(backend.run(executable, {"step": step_at(0)}))
+            mx.reset_peak_memory()
+            before = mx.get_active_memory()
+            tickets = [backend.run(executable, {"step": step_at(position)}) for position in range(1, 40)]
+            for ticket in tickets:
+                await backend.read(ticket)
+            assert before >= 2 * POOL
+            assert mx.get_peak_memory() - before < POOL // 4
+
+    run(test)
+
+
+def test_a_run_is_built_while_the_one_before_it_computes(open_backend: Opening) -> None:
+    """Enqueuing waits for nothing, and the runs' results come in their order."""
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            trace = Trace("layer")
+            append_and_attend(trace)
+            program = trace.build()
+            states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+            executable = await backend.compile(program, states)
+            tickets = [backend.run(executable, {"step": step_at(position)}) for position in range(8)]
+            assert not backend.poll(tickets[-1])
+            await backend.read(tickets[0])
+            await backend.read(tickets[-1])
+            assert all(map(backend.poll, tickets))
+
+    run(test)
+
+
+def test_encodings_are_taken_as_stated(open_backend: Opening) -> None:
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            for bits in (4, 5, 6, 8):
+                for group in (16, 32, 64, 128):
+                    assert backend.limits.supports(Affine(bits, group, DType.BF16, None))
+            assert not backend.limits.supports(Affine(4, 24, DType.F16, None))
+            assert not backend.limits.supports(Affine(2, 32, DType.F16, None))
+
+    run(test)
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="-1 bytes"):
+        asyncio.run(open_metal("", memory=-1))
+    with pytest.raises(BackendUnavailable, match="no device 'abacus'; it has "):
+        asyncio.run(open_metal("abacus"))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_device_that_computes_right_is_opened_and_not_examined_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    said: list[str] = []
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("it was examined a second time")
+
+    def note(done: int, total: int, what: str) -> None:
+        said.append(what)
+
+    async def test() -> None:
+        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note)).close()
+        assert set(said) == {f"testing Metal's kernels on {facts().name} (once)"}
+        said.clear()
+        monkeypatch.setattr(examination, "check", fail)
+        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note)).close()
+        assert not said
+
+    run(test)
+
+
+@pytest.mark.parametrize("kind", ["attention", "rms_norm", "gated_delta"])
+def test_an_op_that_computes_wrong_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    module: Any = MODULES[kind]
+    name = "kernel" if facts().gpu and hasattr(module, "kernel") else "ops"
+    right = getattr(module, name)
+
+    def wrong(*arguments: Any) -> Any:
+        first, *rest = right(*arguments)
+        return first + 0.1, *rest
+
+    monkeypatch.setattr(module, name, wrong)
+    with pytest.raises(BackendUnavailable, match=rf"computes Metal kernel '{kind}'.* wrong"):
+        asyncio.run(open_metal())
+
+
+def test_doctor_tells_the_device_and_its_memory() -> None:
+    title, memory = describe()
+    assert title.startswith(facts().name)
+    assert f"MLX {facts().version}" in title
+    assert "the largest buffer is" in memory
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group", [32, 64, 128])
+def test_an_mlx_snapshot_is_loaded_as_it_is(
+    open_backend: Opening, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int, group: int
+) -> None:
+    """Its words go to the device unread, and multiply as MLX itself has it."""
+    values = mx.array(np.random.default_rng(bits + group).standard_normal((37, 256)), mx.bfloat16)
+    codes, scales, biases = mx.quantize(values, group_size=group, bits=bits)
+    pieces = {"l.weight": codes, "l.scales": scales, "l.biases": biases}
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), pieces)
+    config = {"model_type": "llama", "quantization": {"bits": bits, "group_size": group}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    monkeypatch.setattr(GroupedTensor, "planes", None)
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            source = file_weight(open_checkpoint(tmp_path).tensors["l.weight"], backend.limits.supports)
+            assert source.target == Affine(bits, group, DType.BF16, None)
+            value = Value("w", Role.WEIGHT, DType.F32, (37, 256), source.target)
+            loaded = await backend.load(value, source)
+            assert np.array_equal(host(loaded.weight.values), host(codes))
+            wide = mx.dequantize(
+                codes, scales.astype(mx.float32), biases.astype(mx.float32), group_size=group, bits=bits
+            )
+            x = mx.array(np.eye(3, 256, dtype=np.float32))
+            np.testing.assert_allclose(host(product(x, loaded.weight)), host(x @ wide.T), rtol=1e-6, atol=1e-6)
+
+    run(test)
