@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pie_edge.backend import Stop, WeightSource
-from pie_edge.backends.metal import device, selftest
+from pie_edge.backends.metal import device, selftest, tune
 from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.epilogues.on_device import DeviceEpilogue
 from pie_edge.backends.metal.epilogues.on_host import HostedEpilogue
@@ -19,6 +19,7 @@ from pie_edge.backends.metal.memory import Cell, Ledger, Region
 from pie_edge.backends.metal.model import Model
 from pie_edge.backends.metal.ops import KINDS
 from pie_edge.backends.metal.timeline import Flight, Timeline
+from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.metal.weights import Loader, Weight, supports, weight_bytes
 from pie_edge.backends.shared import region as shared
 from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
@@ -43,6 +44,10 @@ class Options:
     """How ops are run; None for what the device can."""
     launcher: Launcher = on_metal
     """Of kernels by hand: tests have another."""
+    tuning: Tuning | None = None
+    """None for what was measured here, or is now."""
+    tune: bool = False
+    """Measure on a GPU, unless that was done here before."""
     self_test: bool = False
     """Run every op once, unless they passed here before."""
     progress: Callable[[int, int, str], None] = lambda done, total, what: None
@@ -63,13 +68,23 @@ class Live:
         self.timeline = Timeline(partial(device.enter, self.facts))
         self._launcher = options.launcher
         self.loader = Loader(self.ledger, self.mode)
-        if options.self_test:
-            try:
-                how, stopped = f"{self.mode}", stop or Stop()
-                selftest.once(self, how, not options.exact, options.cache_dir, options.progress, stopped)
-            except BaseException:
-                self.close()
-                raise
+        try:
+            self.tuning = options.tuning or self._tuned(options, stop or Stop())
+            if options.self_test:
+                how = f"{self.mode} {self.tuning}"
+                selftest.once(self, how, not options.exact, options.cache_dir, options.progress, stop or Stop())
+        except BaseException:
+            self.close()
+            raise
+
+    def _tuned(self, options: Options, stop: Stop) -> Tuning:
+        """What was measured on this device before or, for a first load on a GPU, in a second or two now."""
+        found = tune.remembered(self.facts, options.cache_dir)
+        if found is None and options.tune and self.facts.gpu and options.cache_dir is not None:
+            options.progress(0, 0, f"measuring variants of Metal's kernels on {self.facts.name} (once)")
+            found = self.timeline.call(lambda: tune.measured(stop.look, lambda line: None))
+            tune.record(self.facts, options.cache_dir).write({"by_mlx": list(found.by_mlx)})
+        return found or Tuning()
 
     @property
     def name(self) -> str:
@@ -151,7 +166,7 @@ class Live:
             if self.mode is Mode.OPS:
                 return HostedEpilogue(self.timeline, program, cells)
             return DeviceEpilogue(self.timeline, self._launcher, program, cells)
-        return Model(self.timeline, program, self.mode, self._launcher, cells, weights)
+        return Model(self.timeline, program, self.mode, self._launcher, self.tuning, cells, weights)
 
     def reached(self) -> int:
         return self.timeline.reached()
@@ -188,13 +203,16 @@ async def open_metal(
     memory: int = 0,
     exact: bool = False,
     cache_dir: Path | None = None,
+    tune: bool = True,
     progress: Callable[[int, int, str], None] = lambda done, total, what: None,
 ) -> MetalBackend:
     """Open a device by its name. ``threads`` are MLX's own affair; the self-test's result is kept in ``cache_dir``. ``progress``
     is told of what a first opening does. Raises BackendUnavailable."""
     if memory < 0:
         raise UsageError(f"the Metal backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, progress=progress)
+    options = Options(
+        device, memory=memory, exact=exact, cache_dir=cache_dir, tune=tune, self_test=True, progress=progress
+    )
     return MetalBackend(options, await open_live(partial(Live, options)))
 
 

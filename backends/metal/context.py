@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pie_edge.backends.metal.device import Mode
 from pie_edge.backends.metal.launch import Launch, Launcher
+from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.program.ops import Op, Program
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ class Context:
     """Weights of one axis, on the host."""
     launcher: Launcher
     """Of kernels by hand."""
+    tuning: Tuning
     kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -18,6 +18,7 @@ from pie_edge.backends.metal.launch import Launcher
 from pie_edge.backends.metal.memory import Cell, host
 from pie_edge.backends.metal.ops import Function, functions
 from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Timeline
+from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.metal.weights import Vector, Weight
 from pie_edge.backends.shared.fuse import fuse_appends
 from pie_edge.backends.shared.inputs import Inputs
@@ -38,6 +39,7 @@ class Model:
         program: Program,
         mode: Mode,
         launcher: Launcher,
+        tuning: Tuning,
         states: Mapping[str, Cell],
         weights: Mapping[str, Weight],
     ) -> None:
@@ -46,6 +48,7 @@ class Model:
         self._program = program
         self._mode = mode
         self._launcher = launcher
+        self._tuning = tuning
         self._states = {value.name: (states[value.name], value) for value in program.by_role(Role.STATE)}
         self._weights = {n: w.array if isinstance(w, Vector) else w for n, w in weights.items()}
         self._vectors = {n: w.values for n, w in weights.items() if isinstance(w, Vector)}
@@ -72,7 +75,9 @@ class Model:
         )
 
     def build(self, room: memoryview, packed: bool) -> Graph:
-        context = Context(self._program, self._mode, self._unpacked(room, packed), self._vectors, self._launcher)
+        context = Context(
+            self._program, self._mode, self._unpacked(room, packed), self._vectors, self._launcher, self._tuning
+        )
         known: dict[str, Any] = dict(self._weights)
         for name, (cell, value) in self._states.items():
             known[name] = (cell.take if name in self._written else cell.shaped)(value.dtype, value.shape)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import mlx.core as mx
 
 from pie_edge.backends.metal.context import Arrays, Context
-from pie_edge.backends.metal.launch import Kernel, Launch
+from pie_edge.backends.metal.launch import Kernel, Launch, Launcher
 from pie_edge.backends.metal.ops.matrices import NAMES, NOTHING, arrays, constants
-from pie_edge.backends.metal.ops.products import product
+from pie_edge.backends.metal.ops.products import product, quantised
 from pie_edge.backends.metal.weights import Matrix
 from pie_edge.program.ops import Op
 
@@ -23,15 +23,22 @@ def ops(c: Context, op: Op, x: mx.array, weight: Matrix, bias: mx.array | None =
 
 
 def kernel(c: Context, op: Op, x: mx.array, weight: Matrix, bias: mx.array | None = None) -> Arrays:
+    if weight.form.is_mlx and c.tuning.is_mlx(x.shape[0]):
+        y = quantised(x, weight)
+        return (y if bias is None else y + bias,)
+    return by_hand(c.launcher, x, weight, bias)
+
+
+def by_hand(launcher: Launcher, x: mx.array, weight: Matrix, bias: mx.array | None) -> Arrays:
     tokens, rows = x.shape[0], weight.rows
     inputs = (x, *arrays(weight), NOTHING if bias is None else bias)
     given = (*constants(weight), ("N", rows), ("SHIFTED", bias is not None))
     outputs = (((tokens, rows), mx.float32),)
     if tokens >= _TILE:
         grid = -(-rows // 32) * 8, -(-tokens // 64) * 16, 1
-        return c.launch(Launch(_MANY, inputs, outputs, grid, (8, 16, 1), given))
+        return tuple(launcher(Launch(_MANY, inputs, outputs, grid, (8, 16, 1), given)))
     together = next(count for count in (1, 2, 4, 8) if count >= min(tokens, 8))
     each = 4 if together <= 2 else 2
     grid = 32, -(-rows // each), -(-tokens // together)
     shape = (("ROWS", each), ("TOKENS", together))
-    return c.launch(Launch(_FEW, inputs, outputs, grid, (32, 4, 1), (*given, *shape)))
+    return tuple(launcher(Launch(_FEW, inputs, outputs, grid, (32, 4, 1), (*given, *shape))))

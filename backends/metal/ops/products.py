@@ -13,17 +13,21 @@ _MANY = 8
 
 
 def product(x: mx.array, matrix: Matrix) -> mx.array:
-    """x · matrixᵀ"""
+    """x · matrixᵀ, as a processor does it best."""
     form = matrix.form
     if form.dense:
         return x @ matrix.values.T
     if x.shape[0] >= _MANY:
         return x @ mx.contiguous(dequantised(matrix).T)
-    if not form.is_mlx:
-        return x @ dequantised(matrix).T
-    assert matrix.scales is not None
+    return quantised(x, matrix) if form.is_mlx else x @ dequantised(matrix).T
+
+
+def quantised(x: mx.array, matrix: Matrix) -> mx.array:
+    """x · matrixᵀ of codes that lie as MLX's own product takes them."""
+    form, scales = matrix.form, matrix.scales
+    assert scales is not None
     return mx.quantized_matmul(
-        x, matrix.values, matrix.scales, matrix.biases, transpose=True, group_size=form.group, bits=form.bits
+        x, matrix.values, scales, matrix.biases, transpose=True, group_size=form.group, bits=form.bits
     )
 
 

@@ -1,0 +1,94 @@
+"""Whether MLX's product or ours is taken, by what was measured on a device."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.needs_mlx")
+
+from pie_edge.backend import Stop, Stopped
+from pie_edge.backends.metal import tune
+from pie_edge.backends.metal.device import Facts, Mode
+from pie_edge.backends.metal.launch import Launch
+from pie_edge.backends.metal.tuning import ROWS, Tuning
+from pie_edge.errors import UsageError
+from tests.backend import device_cases, openers
+
+GPU = Facts("Apple M9", "0.32.4", True, 8 << 30, 4 << 30)
+
+
+def played(faster: Callable[[int], bool]) -> tune.Seconds:
+    """MLX's product is twice as fast for as many rows as ``faster`` says, else ours is."""
+
+    def seconds(matrix: Any, rows: int, by_mlx: bool) -> float:
+        return 1e-3 if by_mlx == faster(rows) else 2e-3
+
+    return seconds
+
+
+@pytest.mark.parametrize("most", [0, 1, 16, 64])
+def test_the_faster_product_is_taken_for_each_number_of_rows_and_remembered(tmp_path: Path, most: int) -> None:
+    said: list[str] = []
+    found = tune.measured(lambda: None, said.append, played(lambda rows: rows <= most))
+    assert found.by_mlx == tuple(rows <= most for rows in ROWS)
+    assert len(said) == len(ROWS)
+    assert tune.remembered(GPU, tmp_path) is None
+    tune.record(GPU, tmp_path).keep({"by_mlx": list(found.by_mlx)})
+    assert tune.remembered(GPU, tmp_path) == found
+
+
+def test_what_is_a_little_faster_replaces_no_default() -> None:
+    found = tune.measured(lambda: None, lambda line: None, lambda matrix, rows, by_mlx: 1.0 - 0.02 * by_mlx)
+    assert found == Tuning()
+
+
+def test_rows_between_those_measured_go_by_the_next_and_rows_above_by_the_last() -> None:
+    tuning = Tuning((True, False, True, False))
+    assert [tuning.is_mlx(rows) for rows in (1, 2, 4, 5, 16, 17, 64, 500)] == [
+        True,
+        *[False] * 2,
+        True,
+        True,
+        *[False] * 3,
+    ]
+
+
+def test_a_measurement_that_is_given_up_ends() -> None:
+    stop = Stop()
+    stop.ask()
+    with pytest.raises(Stopped):
+        tune.measured(stop.look, lambda line: None, played(lambda rows: True))
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_products_go_to_mlx_where_the_tuning_says_so_and_the_matrix_lies_as_it_takes_it(rows: int) -> None:
+    launched: list[str] = []
+
+    def launch(asked: Launch) -> Any:
+        launched.append(asked.kernel.name)
+        raise RuntimeError("played: there is no GPU")
+
+    options = {"mode": Mode.KERNELS, "launcher": launch, "exact": True}
+    backend = openers.metal(**options, tuning=Tuning((True,) * 4))
+    device_cases.check(backend, f"linear affine4g32-f16-min {rows} rows")
+    device_cases.check(backend, f"linear affine8g32-f16-min {rows} rows")
+    assert not launched
+    asyncio.run(backend.close())
+    for name, tuning in (("affine4g16-f16-min", Tuning((True,) * 4)), ("affine4g32-f16-min", Tuning((False,) * 4))):
+        backend = openers.metal(**options, tuning=tuning)
+        with pytest.raises(Exception, match="played"):
+            device_cases.check(backend, f"linear {name} {rows} rows")
+        asyncio.run(backend.close())
+    assert launched == ["linear", "linear"]
+
+
+def test_a_processor_has_nothing_to_tune(tmp_path: Path) -> None:
+    if tune.device.facts().gpu:
+        pytest.skip("says something of MLX's CPU device")
+    with pytest.raises(UsageError, match="kernels by hand need a GPU"):
+        tune.tune_device("", tmp_path, print, Stop())
