@@ -220,8 +220,4 @@ class MetalBackend(DeviceBackend[Live]):
     id, title, kinds = "metal", "Metal", KINDS
 
     def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact, options.progress)
-        self._options = options
-
-    def _reopen(self, stop: Stop) -> Live:
-        return Live(self._options, stop)
+        super().__init__(live, options.exact, options.progress, partial(Live, options))

@@ -16,7 +16,7 @@ from tests.support.family_configs import CONFIGS
 
 SOME = ("llama", "qwen2", "gemma3", "phi3-long", "olmo2", "gpt2", "lfm2-bias", "qwen3.5", "qwen3-moe", "gpt-oss-mxfp4")
 """Each way in which families differ: the kernels are the same for the others. For backends that compile each anew."""
-DEVICES = {"vulkan": tuple(CONFIGS), "wgpu": SOME, "cuda": SOME}
+DEVICES = {"vulkan": tuple(CONFIGS), "metal": tuple(CONFIGS), "wgpu": SOME, "cuda": SOME}
 
 
 @pytest.fixture(scope="module")
