@@ -104,8 +104,11 @@ def measure_overhead(asked: argparse.Namespace, model: Path) -> None:
 
 
 def measure_soak(asked: argparse.Namespace, model: Path) -> None:
+    def progress(one: soak.Window) -> None:
+        print(f"{one.memory / 2**20:.0f} MiB, {1000 * one.next:.1f} ms, {one.errors} failed {one.why}", file=sys.stderr)
+
     with ours(model, ("--backend", asked.backend), soak.SETTINGS) as server:
-        found = asyncio.run(soak.soak(Client(server.url), server, asked.soak, STREAMS))
+        found = asyncio.run(soak.soak(Client(server.url), server, asked.soak, STREAMS, progress))
     rows = [
         [str(number), f"{one.memory / 2**20:.0f}", f"{1000 * one.next:.1f}", str(one.errors)]
         for number, one in enumerate(found.windows, 1)

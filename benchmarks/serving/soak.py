@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.serving.client import Client
@@ -22,11 +22,12 @@ SMALL = Profile("soak", shared=20, own=(5, 30), tokens=(4, 12), first=60.0, next
 
 @dataclass(frozen=True)
 class Window:
-    """One part of the run: bytes at its end, seconds between tokens (median), requests that failed."""
+    """One part of the run: bytes at its end, seconds between tokens (median), requests that failed, and why the first did."""
 
     memory: int
     next: float
     errors: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,17 @@ class Soaked:
         return statistics.median(one.next for one in last) / statistics.median(one.next for one in first) - 1
 
 
-async def soak(client: Client, server: Server, requests: int, streams: int) -> Soaked:
+async def soak(
+    client: Client, server: Server, requests: int, streams: int, progress: Callable[[Window], None]
+) -> Soaked:
+    """``progress`` is told of each part."""
     bodies = SMALL.requests(server.model, 1)
     windows = []
     for _ in range(WINDOWS):
         answers = await answer_all(client, list(itertools.islice(bodies, requests // WINDOWS)), streams)
         gaps = [gap for answer in answers for gap in answer.gaps]
-        failed = sum(bool(answer.error) for answer in answers)
-        windows.append(Window(server.memory, statistics.median(gaps) if gaps else float("nan"), failed))
+        failed = [answer.error for answer in answers if answer.error]
+        middle = statistics.median(gaps) if gaps else float("nan")
+        windows.append(Window(server.memory, middle, len(failed), failed[0] if failed else ""))
+        progress(windows[-1])
     return Soaked(tuple(windows))
