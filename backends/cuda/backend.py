@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pie_edge.backend import Stop
@@ -15,11 +13,9 @@ from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.lower import KINDS
 from pie_edge.backends.cuda.session import Compile, Session
 from pie_edge.backends.shared import open_device
-from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
-from pie_edge.backends.shared.open_device import OpenDevice
+from pie_edge.backends.shared.open_device import OpenDevice, OpenedBackend
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.weights import Weight
-from pie_edge.errors import UsageError
 from pie_edge.program.ops import Program
 
 __all__ = ["CudaBackend", "Options", "open_cuda"]
@@ -60,30 +56,12 @@ class Live(OpenDevice):
         return recorded if self._nvtx is None else ranges.Ranged(recorded, program.name, self._nvtx)
 
 
-async def open_cuda(
-    device: str = "",
-    *,
-    threads: int = 0,
-    memory: int = 0,
-    exact: bool = False,
-    cache_dir: Path | None = None,
-    tune: bool = True,
-    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> CudaBackend:
-    """Open a device by its name. ``threads`` is the driver's own affair; compiled kernels, variants and the
-    self-test's result are kept in ``cache_dir``. ``progress`` is told of what a first opening does. Raises BackendUnavailable."""
-    if memory < 0:
-        raise UsageError(f"the CUDA backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(
-        device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
-    )
-    return CudaBackend(options, await open_live(partial(Live, options)))
-
-
-class CudaBackend(DeviceBackend[Live]):
+class CudaBackend(OpenedBackend[Live]):
     """A card's faults stick to the process, as NVIDIA's driver has it: a lost one isn't opened again."""
 
     id, title, kinds = "cuda", "CUDA", KINDS
+    opens = Live
+    options, reopens = Options, False
 
-    def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact, options.progress, reopen=None)
+
+open_cuda = CudaBackend.opened

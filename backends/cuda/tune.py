@@ -70,7 +70,4 @@ def tune_device(device: str, cache_dir: Path, report: Callable[[str], None], sto
     gpu = Gpu(Driver(), device)
     facts = gpu.facts
     session = Session(gpu, facts.memory, nvrtc.Compiler(facts.architecture, cache_dir), stop)
-    try:
-        tune_and_keep(bench(session), cache_dir, report)
-    finally:
-        session.close()
+    tune_and_keep(bench(session), cache_dir, report)

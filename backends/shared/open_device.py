@@ -8,17 +8,18 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pie_edge.backend import Stop, WeightSource
 from pie_edge.backends.shared import examination, tune
+from pie_edge.backends.shared.device_backend import DeviceBackend, LiveT, open_live
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.backends.shared.selftest import Examination
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.weights import Weight, supports
-from pie_edge.errors import DeviceLost
+from pie_edge.errors import DeviceLost, UsageError
 from pie_edge.program.encodings import Encoding
 from pie_edge.program.ops import Program, Role, Value
 
@@ -187,6 +188,41 @@ class OpenDevice:
         """Wait until nothing runs any more, for whatever reason."""
         with suppress(DeviceLost):
             self.session.timeline.drain()
+
+
+class OpenedBackend(DeviceBackend[LiveT]):
+    """A backend whose device is one of ``OpenDevice``. Where ``reopens`` is false a lost one stays lost."""
+
+    options: type[Options] = Options
+    opens: Callable[..., LiveT]
+    """The class of its device, made of options, unless it is given up."""
+    reopens = True
+
+    def __init__(self, options: Options, live: LiveT) -> None:
+        reopen = partial(self.opens, options) if self.reopens else None
+        super().__init__(live, options.exact, options.progress, reopen)
+
+    @classmethod
+    async def opened(
+        cls,
+        device: str = "",
+        *,
+        threads: int = 0,
+        memory: int = 0,
+        exact: bool = False,
+        cache_dir: Path | None = None,
+        tune: bool = True,
+        progress: Callable[[int, int, str], None] = lambda done, total, what: None,
+    ) -> Self:
+        """Open a device by its name. ``threads`` is the driver's own affair. Variants, the self-test's result, and what is
+        compiled for the device, if the API gives that away, are kept in ``cache_dir``. ``tune`` lets a first load measure
+        variants. ``progress`` is told of what a first opening does. Raises BackendUnavailable."""
+        if memory < 0:
+            raise UsageError(f"the {cls.title} backend was asked for {memory} bytes; give 0 for what the device has")
+        options = cls.options(
+            device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
+        )
+        return cls(options, await open_live(partial(cls.opens, options)))
 
 
 def _how_often(record: Record) -> str:

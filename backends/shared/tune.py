@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pie_edge.backends.shared.remembered import Record, Subject
 from pie_edge.backends.shared.trial import Bench, Chain, Trial
-from pie_edge.errors import BackendError, PieError
+from pie_edge.errors import BackendError, DeviceLost, PieError
 
 DEFAULT = "default"
 MARGIN = 0.05
@@ -59,8 +59,14 @@ def _times(seconds: Mapping[str, float]) -> str:
 
 
 def tune_and_keep(bench: Bench, cache_dir: Path, report: Callable[[str], None]) -> None:
-    """``pie-edge tune``: try all variants on a device, and remember the best. Raises BackendError if the best can't be kept."""
-    found = tune(bench, report=lambda choice: report(str(choice)))
+    """``pie-edge tune``: try all variants on a device, remember the best, and close it. Raises BackendError if the best can't be
+    kept."""
+    try:
+        found = tune(bench, report=lambda choice: report(str(choice)))
+    finally:
+        with suppress(DeviceLost):
+            bench.session.timeline.drain()
+        bench.session.close()
     try:
         record(bench.subject, cache_dir).keep(asdict(found))
     except OSError as error:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 from pie_edge.backend import Stop
-from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
-from pie_edge.backends.shared.open_device import OpenDevice, Options
+from pie_edge.backends.shared.open_device import OpenDevice, OpenedBackend, Options
 from pie_edge.backends.vulkan import tune
 from pie_edge.backends.vulkan.device import Facts, open_gpu
 from pie_edge.backends.vulkan.lower import KINDS
 from pie_edge.backends.vulkan.session import Session
 from pie_edge.backends.vulkan.waiting import Waiter
-from pie_edge.errors import DeviceLost, UsageError
+from pie_edge.errors import DeviceLost
 
 __all__ = ["Options", "VulkanBackend", "open_vulkan"]
 
@@ -51,29 +47,9 @@ class Live(OpenDevice):
         self.session.close()
 
 
-async def open_vulkan(
-    device: str = "",
-    *,
-    threads: int = 0,
-    memory: int = 0,
-    exact: bool = False,
-    cache_dir: Path | None = None,
-    tune: bool = True,
-    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> VulkanBackend:
-    """Open a device by its name. ``threads`` is the driver's own affair. Pipelines, variants and the self-test's result are
-    kept in ``cache_dir``; ``tune`` lets a first load measure variants. ``progress`` is told of what a first opening does.
-    Raises BackendUnavailable."""
-    if memory < 0:
-        raise UsageError(f"the Vulkan backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(
-        device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
-    )
-    return VulkanBackend(options, await open_live(partial(Live, options)))
-
-
-class VulkanBackend(DeviceBackend[Live]):
+class VulkanBackend(OpenedBackend[Live]):
     id, title, kinds = "vulkan", "Vulkan", KINDS
+    opens = Live
 
-    def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact, options.progress, partial(Live, options))
+
+open_vulkan = VulkanBackend.opened

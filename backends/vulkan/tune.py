@@ -48,7 +48,4 @@ def tune_device(device: str, cache_dir: Path, report: Callable[[str], None], sto
     """``pie-edge tune``. Raises BackendUnavailable, BackendError if the best can't be kept, and Stopped."""
     gpu = open_gpu(device)
     session = Session(gpu, gpu.facts.memory, cache_dir, stop)
-    try:
-        tune_and_keep(bench(session), cache_dir, report)
-    finally:
-        session.close()
+    tune_and_keep(bench(session), cache_dir, report)

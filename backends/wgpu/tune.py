@@ -50,8 +50,4 @@ def tune_device(device: str, cache_dir: Path, report: Callable[[str], None], sto
     """``pie-edge tune``. Raises BackendUnavailable, BackendError if the best can't be kept, and Stopped."""
     handle, facts = open_device(device)
     session = Session(handle, facts, facts.memory, stop)
-    try:
-        tune_and_keep(bench(session, facts.max_binding), cache_dir, report)
-    finally:
-        session.timeline.drain()
-        session.close()
+    tune_and_keep(bench(session, facts.max_binding), cache_dir, report)
