@@ -10,6 +10,7 @@ from typing import TypeAlias
 from pie_edge.backends.cuda import numa
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.shared import region as shared
+from pie_edge.backends.shared.memory import BaseMemory
 from pie_edge.errors import OutOfMemory
 
 _GRANULE = 512
@@ -37,31 +38,21 @@ class Pinned:
     view: memoryview
 
 
-class Memory:
-    """Makes buffers within ``limit`` bytes in all."""
-
+class Memory(BaseMemory):
     def __init__(self, gpu: Gpu, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
+        super().__init__(gpu.facts.name, limit, gpu.facts.memory, _GRANULE)
         self._gpu = gpu
         self._near = numa.near(gpu.bus)
 
-    @staticmethod
-    def rounded(nbytes: int) -> int:
-        return max(-(-nbytes // _GRANULE), 1) * _GRANULE
-
     def buffer(self, nbytes: int, what: str) -> Buffer:
         """Its content is undefined. Raises OutOfMemory: what was asked, what is free."""
-        nbytes, address = self.rounded(nbytes), c_uint64()
-        if self.used + nbytes > self.limit:
-            raise self._out_of_memory(nbytes, what, "")
+        nbytes, address = self._within(nbytes, what), c_uint64()
         try:
             self._gpu.call(f"allocate {nbytes} bytes for {what}", "cuMemAlloc_v2", byref(address), nbytes)
         except OutOfMemory:
             free = self._gpu.free_memory() / 2**20
-            raise self._out_of_memory(
-                nbytes, what, f", but the card has {free:.1f} MiB left: another process may use it"
-            ) from None
+            left = f"the card has {free:.1f} MiB left: another process may use it"
+            raise self._out_of_memory(nbytes, what, left) from None
         self.used += nbytes
         return Buffer(address.value, nbytes)
 
@@ -81,10 +72,3 @@ class Memory:
     def unpin(self, pinned: Pinned) -> None:
         self._gpu.enter()
         self._gpu.raw("cuMemFreeHost")(c_void_p(pinned.address))
-
-    def _out_of_memory(self, nbytes: int, what: str, more: str) -> OutOfMemory:
-        return OutOfMemory(
-            f"{what} needs {nbytes / 2**20:.1f} MiB of {self._gpu.facts.name}; {(self.limit - self.used) / 2**20:.1f} of "
-            f"{self.limit / 2**20:.1f} MiB are free{more}. Lower `memory` or `kv_memory` in the configuration, or take a "
-            "smaller model"
-        )

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from pie_edge.backends.shared import region as shared
+from pie_edge.backends.shared.memory import BaseMemory
 from pie_edge.backends.vulkan.api import Handle, check, ffi, lib, make, vk
 from pie_edge.backends.vulkan.device import Gpu
 from pie_edge.errors import BackendError, OutOfMemory
@@ -45,24 +46,14 @@ class Buffer:
 Region: TypeAlias = shared.Region[Buffer]
 
 
-class Memory:
-    """Makes buffers within ``limit`` bytes in all."""
-
+class Memory(BaseMemory):
     def __init__(self, gpu: Gpu, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
+        super().__init__(gpu.facts.name, limit, gpu.facts.memory, _smallest(gpu))
         self._gpu = gpu
-        self._granule = self._smallest()
-
-    def rounded(self, nbytes: int) -> int:
-        """Bytes that a buffer of so many takes: the driver gives memory in pieces of its own."""
-        return max(-(-nbytes // self._granule), 1) * self._granule
 
     def buffer(self, nbytes: int, kind: Kind, what: str) -> Buffer:
         """A buffer of at least one word; its content is undefined. Raises OutOfMemory: what was asked, what is free."""
-        nbytes = self.rounded(nbytes)
-        if self.used + nbytes > self.limit:
-            raise self._out_of_memory(nbytes, what)
+        nbytes = self._within(nbytes, what)
         info = vk.VkBufferCreateInfo(size=nbytes, usage=_USAGE)
         handle = make(
             f"make a buffer for {what}", lib.vkCreateBuffer, "VkBuffer", self._gpu.device, ffi.addressof(info), ffi.NULL
@@ -72,7 +63,9 @@ class Memory:
         except BaseException as error:
             lib.vkDestroyBuffer(self._gpu.device, handle, ffi.NULL)
             if isinstance(error, OutOfMemory):
-                raise self._out_of_memory(nbytes, what, refused=True) from None
+                raise self._out_of_memory(
+                    nbytes, what, "its driver gives no more: other programs use it, too"
+                ) from None
             raise
         mapped = self._map(memory, nbytes) if visible and kind is not Kind.DEVICE else None
         self.used += nbytes
@@ -114,27 +107,12 @@ class Memory:
         check(lib.vkMapMemory(self._gpu.device, memory, 0, 0xFFFFFFFFFFFFFFFF, 0, pointer), "map memory")
         return memoryview(ffi.buffer(pointer[0], nbytes))
 
-    def _smallest(self) -> int:
-        """Bytes of the least piece of memory that the driver gives a buffer."""
-        info = vk.VkBufferCreateInfo(size=16, usage=_USAGE)
-        handle = make("make a buffer", lib.vkCreateBuffer, "VkBuffer", self._gpu.device, ffi.addressof(info), ffi.NULL)
-        needs = ffi.new("VkMemoryRequirements*")
-        lib.vkGetBufferMemoryRequirements(self._gpu.device, handle, needs)
-        lib.vkDestroyBuffer(self._gpu.device, handle, ffi.NULL)
-        return int(max(needs.size, needs.alignment, 16))
 
-    def _out_of_memory(self, nbytes: int, what: str, *, refused: bool = False) -> OutOfMemory:
-        """``refused``: the driver had less than it said it has."""
-        facts, capped = self._gpu.facts, self.limit < self._gpu.facts.memory
-        there = f"{_mib(self.limit - self.used)} of the {_mib(self.limit)} MiB that may be used are free"
-        if refused:
-            there += ", but its driver gives no more: other programs use it, too"
-        raised = ", raise memory" if capped and not refused else ""
-        return OutOfMemory(
-            f"the Vulkan backend asked {facts.name} for {_mib(nbytes)} MiB for {what}; {there}. Lower kv_memory{raised} in the "
-            "configuration, or take a smaller model"
-        )
-
-
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / 2**20:.1f}"
+def _smallest(gpu: Gpu) -> int:
+    """Bytes of the least piece of memory that the driver gives a buffer."""
+    info = vk.VkBufferCreateInfo(size=16, usage=_USAGE)
+    handle = make("make a buffer", lib.vkCreateBuffer, "VkBuffer", gpu.device, ffi.addressof(info), ffi.NULL)
+    needs = ffi.new("VkMemoryRequirements*")
+    lib.vkGetBufferMemoryRequirements(gpu.device, handle, needs)
+    lib.vkDestroyBuffer(gpu.device, handle, ffi.NULL)
+    return int(max(needs.size, needs.alignment, 16))

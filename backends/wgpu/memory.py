@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pie_edge.backends.shared import region as shared
+from pie_edge.backends.shared.memory import BaseMemory
 from pie_edge.backends.wgpu.api import Handle, translated, wgpu
-from pie_edge.errors import OutOfMemory
+from pie_edge.backends.wgpu.device import Facts
 
 _USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _READBACK = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
@@ -28,38 +29,25 @@ class Buffer:
 Region: TypeAlias = shared.Region[Buffer]
 
 
-class Memory:
-    """Makes buffers within ``limit`` bytes in all; none is larger than ``largest``."""
+class Memory(BaseMemory):
+    """No buffer is larger than ``largest``."""
 
-    def __init__(self, device: Handle, name: str, limit: int, largest: int) -> None:
-        self.limit = limit
-        self.used = 0
+    def __init__(self, device: Handle, facts: Facts, limit: int) -> None:
+        super().__init__(facts.name, limit, facts.memory, 16)
         self._device = device
-        self._name = name
-        self._largest = largest
+        self._largest = facts.max_buffer
 
     def buffer(self, nbytes: int, label: str, *, readback: bool = False) -> Buffer:
         """Raises OutOfMemory: what was asked, what is free."""
-        nbytes = self.rounded(nbytes)
-        if self.used + nbytes > self.limit or nbytes > self._largest:
-            raise self._out_of_memory(nbytes, label)
+        nbytes = self._within(nbytes, label)
+        if nbytes > self._largest:
+            raise self._out_of_memory(nbytes, label, f"no buffer has more than {self._largest / 2**20:.0f}")
         with translated(f"allocate {nbytes} bytes for {label}"):
             handle = self._device.create_buffer(label=label, size=nbytes, usage=_READBACK if readback else _USAGE)
         self.used += nbytes
         return Buffer(handle, label, nbytes)
 
-    @staticmethod
-    def rounded(nbytes: int) -> int:
-        return max(-(-nbytes // 16) * 16, 16)
-
     def free(self, buffer: Buffer) -> None:
         """Its memory comes back once the device is done with what was submitted."""
         buffer.handle.destroy()
         self.used -= buffer.nbytes
-
-    def _out_of_memory(self, nbytes: int, label: str) -> OutOfMemory:
-        return OutOfMemory(
-            f"{label} needs {nbytes / 2**20:.1f} MiB of {self._name}; {(self.limit - self.used) / 2**20:.1f} of "
-            f"{self.limit / 2**20:.1f} MiB are free, and no buffer has more than {self._largest / 2**20:.0f}. Lower "
-            "`kv_memory`, raise `memory` in the configuration, or take a smaller model"
-        )

@@ -22,8 +22,7 @@ STAGED = 64 << 20
 class Session(BaseSession[Buffer]):
     def __init__(self, device: Handle, facts: Facts, memory: int, stop: Stop | None = None) -> None:
         self.timeline = Timeline(device)
-        made = Memory(device, facts.name, memory, facts.max_buffer)
-        super().__init__(made, self.timeline, self.timeline.lock, stop)
+        super().__init__(Memory(device, facts, memory), self.timeline, self.timeline.lock, stop)
         self.device = device
         self.facts = facts
         self.pipelines = Pipelines(device, self.stop)
