@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from pie_edge.backend import Backend
-from pie_edge.backends.cpu.backend import open_cpu
 from pie_edge.control.device import DeviceSettings
 from pie_edge.control.engine import Engine
 from pie_edge.control.facts import ModelFacts
@@ -20,6 +19,7 @@ from pie_edge.model.adapters import Adapters, find_module, targets
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.weights.adapters import stack
 from pie_edge.weights.peft import read_peft
+from tests.backend import openers
 from tests.support import adapters, family_oracle
 from tests.support.oracle_run import Loaded, load
 from tests.support.reference_backend import ReferenceBackend
@@ -64,31 +64,14 @@ def _logits(rows: int) -> str:
     return LOGITS.replace('"attrs": {}', f'"attrs": {{"rows": {rows}}}')
 
 
-async def _reference() -> Backend:
-    return ReferenceBackend()
+BACKENDS = ("reference", "cpu", "vulkan", "wgpu")
 
 
-async def _cpu() -> Backend:
-    return await open_cpu(threads=1)
-
-
-async def _vulkan() -> Backend:
-    pytest.importorskip("tests.support.needs_vulkan")
-    from pie_edge.backends.vulkan.backend import Live, Options, VulkanBackend
-
-    chosen = Options(exact=True)
-    return VulkanBackend(chosen, Live(chosen))
-
-
-async def _wgpu() -> Backend:
-    pytest.importorskip("tests.support.needs_wgpu")
-    from pie_edge.backends.wgpu.backend import Live, Options, WgpuBackend
-
-    chosen = Options(exact=True)
-    return WgpuBackend(chosen, Live(chosen))
-
-
-BACKENDS = {"reference": _reference, "cpu": _cpu, "vulkan": _vulkan, "wgpu": _wgpu}
+async def backend_of(name: str) -> Backend:
+    if name == "reference":
+        return ReferenceBackend()
+    options = {"threads": 1} if name == "cpu" else {"exact": True}
+    return await asyncio.to_thread(openers.named(name), **options)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -100,7 +83,7 @@ def test_adapters_say_what_peft_says(tmp_path: Path, model: str, container: str,
     count = len(oracle.tokens)
 
     async def test() -> None:
-        engine = await opened(base, held, await BACKENDS[backend]())
+        engine = await opened(base, held, await backend_of(backend))
         expected = {None: plain.logits, **oracle.logits}
         for name, logits in oracle.logits.items():
             assert np.abs(logits - plain.logits).max() > 0.5, "an adapter that changes nothing tests nothing"
