@@ -12,7 +12,8 @@ struct Linear {
   u32 ends[3]; // of the matrices' blocks
 };
 
-extern "C" __global__ void __launch_bounds__(256, TOKENS == 8 ? 1 : 2)
+// A table's floats take more registers than codes: four rows of them already leave no room for a second block.
+extern "C" __global__ void __launch_bounds__(256, TOKENS == 8 || (FORMAT == LOOKUP4 && TOKENS == 4) ? 1 : 2)
     linear(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
