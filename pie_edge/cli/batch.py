@@ -28,7 +28,9 @@ def batch(
     answers: Annotated[Path, typer.Argument(metavar="ANSWERS", help="The file that answers are appended to.")],
     model: Annotated[str | None, typer.Option("--model", "-m", help="A model by name, or a file.")] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
-    device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="The backend's device, or several with commas: index or part of a name.")
+    ] = None,
     parallel: Annotated[int, typer.Option(min=1, max=4096, help="Requests under way at once.")] = 64,
     url: Annotated[str | None, typer.Option("--url", help="A running server, instead of one for this batch.")] = None,
     api_key: Annotated[

@@ -31,7 +31,9 @@ def evaluate(
         typer.Option(min=1, help="Tokens from one window to the next, a window at most. [default: half a window]"),
     ] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
-    device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="The backend's device, or several with commas: index or part of a name.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr, only errors.")] = False,
 ) -> None:

@@ -27,7 +27,9 @@ def serve(
         typer.Option(metavar="NAME=FOLDER", help="A low-rank adapter to load beside the model; may be given again."),
     ] = None,
     backend: Annotated[str | None, typer.Option(help="auto, cuda, metal, vulkan, wgpu or cpu. [default: auto]")] = None,
-    device: Annotated[str | None, typer.Option(help="One of the backend's devices: index or part of its name.")] = None,
+    device: Annotated[
+        str | None, typer.Option(help="The backend's device, or several with commas: index or part of a name.")
+    ] = None,
     pooling: Annotated[
         str | None, typer.Option(help="How vectors of texts are pooled: auto, mean, last, cls or none. [default: auto]")
     ] = None,
