@@ -63,7 +63,7 @@ class Memory(BaseMemory):
         self.used -= buffer.nbytes
 
     def pinned(self, nbytes: int, what: str) -> Pinned:
-        with self._near:
+        with self._near.preferred():
             place = self._gpu.made(f"pin {nbytes} bytes for {what}", "cuMemHostAlloc", nbytes, 0)
         assert place.value is not None
         room = (ctypes.c_char * nbytes).from_address(place.value)

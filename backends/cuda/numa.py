@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import platform
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +19,26 @@ _MOST_NODES = 1024
 _Nodes = ctypes.c_ulong * (_MOST_NODES // (8 * ctypes.sizeof(ctypes.c_ulong)))
 
 
+@dataclass(frozen=True, slots=True)
 class Near:
-    """A context in which this thread gets memory on ``node``; with None it does nothing, for the ``reason``. Printed, it says
-    where memory goes."""
+    """Memory is taken on ``node``; where that is None it is taken anywhere, for the ``reason``. Printed, it says so."""
 
-    def __init__(self, node: int | None, reason: str = "") -> None:
-        self.node = node
-        self.reason = reason
-        self._before: tuple[int, Any] | None = None
+    node: int | None
+    reason: str = ""
 
     def __str__(self) -> str:
         return f"pinned memory anywhere: {self.reason}" if self.node is None else f"pinned memory on node {self.node}"
 
-    def __enter__(self) -> None:
-        if self.node is None:
-            return
-        before = policy()
-        nodes, word = _Nodes(), 8 * ctypes.sizeof(ctypes.c_ulong)
-        nodes[self.node // word] = 1 << self.node % word
-        # A container may forbid it: then memory is as far as it would have been.
-        if before is not None and _set(_PREFERRED, nodes):
-            self._before = before
-
-    def __exit__(self, *_: object) -> None:
-        before, self._before = self._before, None
-        if before is not None:
-            _set(*before)
+    @contextmanager
+    def preferred(self) -> Iterator[None]:
+        """This thread's new memory lies there. A container may forbid it: then it is as far as it would have been."""
+        before = None if self.node is None else policy()
+        changed = self.node is not None and before is not None and _set(_PREFERRED, _only(self.node))
+        try:
+            yield
+        finally:
+            if changed and before is not None:
+                _set(*before)
 
 
 def near(bus: str) -> Near:
@@ -67,6 +64,12 @@ def policy() -> tuple[int, Any] | None:
     _, get = _CALLS[platform.machine()]
     failed = _system_call()(get, ctypes.byref(mode), nodes, ctypes.c_ulong(_MOST_NODES), None, ctypes.c_ulong(0))
     return None if failed else (mode.value, nodes)
+
+
+def _only(node: int) -> Any:
+    nodes, word = _Nodes(), 8 * ctypes.sizeof(ctypes.c_ulong)
+    nodes[node // word] = 1 << node % word
+    return nodes
 
 
 def _set(mode: int, nodes: Any) -> bool:
