@@ -7,7 +7,7 @@ for (uint unit = lane; unit < (COLUMNS + 7) / 8; unit += 32) {
   float xs[8], total = eight(x, token, unit, COLUMNS, xs);
   for (uint r = 0; r < ROWS; ++r) {
     float ws[8], scale, bias;
-    uint row = expert * N + min(first + r, N - 1);
+    uint row = expert * N + min(first + r, uint(N) - 1);
     Matrix<BITS, GROUP, BIASED, TABLED, ZERO>::unit(w, scales, biases, table, row, unit, COLUMNS, ws, scale, bias);
     float sum = 0.0f;
     for (uint i = 0; i < 8; ++i) sum += ws[i] * xs[i];

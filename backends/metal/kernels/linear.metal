@@ -10,7 +10,7 @@ for (uint unit = lane; unit < (COLUMNS + 7) / 8; unit += 32) {
   for (uint t = 0; t < TOKENS; ++t) total[t] = eight(x, min(token + t, tokens - 1), unit, COLUMNS, xs[t]);
   for (uint r = 0; r < ROWS; ++r) {
     float ws[8], scale, bias;
-    Matrix<BITS, GROUP, BIASED, TABLED, ZERO>::unit(w, scales, biases, table, min(first + r, N - 1), unit, COLUMNS, ws, scale, bias);
+    Matrix<BITS, GROUP, BIASED, TABLED, ZERO>::unit(w, scales, biases, table, min(first + r, uint(N) - 1), unit, COLUMNS, ws, scale, bias);
     for (uint t = 0; t < TOKENS; ++t) {
       float sum = 0.0f;
       for (uint i = 0; i < 8; ++i) sum += ws[i] * xs[t][i];

@@ -13,7 +13,7 @@ for (uint column = 0; column < COLUMNS; column += 32) {
     float unit[8], scale, bias;
     uint row = local / 4, from = column / 8 + local % 4;
     if (from * 8 < COLUMNS) {
-      Matrix<BITS, GROUP, BIASED, TABLED, ZERO>::unit(w, scales, biases, table, min(first + row, N - 1), from, COLUMNS, unit, scale, bias);
+      Matrix<BITS, GROUP, BIASED, TABLED, ZERO>::unit(w, scales, biases, table, min(first + row, uint(N) - 1), from, COLUMNS, unit, scale, bias);
       for (uint i = 0; i < 8; ++i) ws[row][local % 4 * 8 + i] = from * 8 + i < COLUMNS ? scale * unit[i] + bias : 0.0f;
     } else {
       for (uint i = 0; i < 8; ++i) ws[row][local % 4 * 8 + i] = 0.0f;
