@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 BACKENDS = ("cuda", "metal", "vulkan", "wgpu", "cpu")
 """In order of preference."""
-TITLES = {"cuda": "CUDA", "metal": "Metal", "vulkan": "Vulkan", "wgpu": "wgpu", "cpu": "cpu"}
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,6 @@ class Choice:
         slow = " (a software device: it shows that things work, not how fast)" if self.software else ""
         device = self.named + slow
         return f"{self.backend}, {device}" + (f"; passed over {told}" if told else "")
-
-
-def has_kernels(backend: str) -> bool:
-    """Whether this version can compute on it: its package has a ``backend`` module, and not only a probe."""
-    return importlib.util.find_spec(f"pie_edge.backends.{backend}.backend") is not None
 
 
 def probe(backend: str) -> Finding:
@@ -128,23 +122,13 @@ def _taken(backend: str, wanted: str, passed: tuple[PassedOver, ...]) -> Choice:
 
 
 def _unfit(backend: str, device: str) -> str:
-    """Why ``auto`` leaves it, or nothing. Drivers aren't touched for a backend that couldn't compute anyway; a software device
-    is taken when its name is asked for."""
-    if not has_kernels(backend):
-        return "no kernels in this version yet"
+    """Why ``auto`` leaves it, or nothing. A software device is taken when its name is asked for."""
     found = probe(backend)
     named = device and not all(_is_index(part.strip()) for part in device.split(","))
     return found.reason or ("only a software device" if found.software and not named else "")
 
 
 def _device(backend: str, found: Finding, wanted: str) -> str:
-    title = TITLES[backend]
-    if not has_kernels(backend):
-        seen = f"this machine has {', '.join(found.devices)}" if found.devices else f"and here {found.reason}"
-        raise BackendUnavailable(
-            f"backend {backend} was asked for, but this version has no {title} kernels yet ({seen}); "
-            "use --backend cpu or auto"
-        )
     if not found.devices:
         raise BackendUnavailable(
             f"backend {backend} was asked for, but {found.reason}; {found.remedy or 'use --backend auto'}"

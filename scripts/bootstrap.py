@@ -99,7 +99,7 @@ class Progress:
 
 def ensure(environment: Environment, extras: Sequence[str], progress: Progress) -> None:
     """Make the environment whole with ``extras``. Two at once: the second waits, then finds it made."""
-    wanted = sorted({*CHECKOUT_EXTRAS, *usable_backends(environment.root), *extras})
+    wanted = sorted({*CHECKOUT_EXTRAS, *usable_backends(), *extras})
     if set(wanted) <= set(environment.extras() or ()):
         return
     with _locked(environment.root / ".venv.lock", progress):
@@ -130,16 +130,17 @@ def _discard(environment: Environment) -> None:
         raise BootstrapError(f"{environment.folder} is there but has no Python; remove it, and run this again")
 
 
-def usable_backends(root: Path) -> list[str]:
-    """Extras of the backends that this checkout has kernels for and this machine a driver for."""
+def usable_backends() -> list[str]:
+    """Extras of the backends that this machine has a driver for."""
+    apple_silicon = sys.platform == "darwin" and platform.machine() == "arm64"
     drivers: dict[str, Callable[[], bool]] = {
         "cuda": lambda: _loads("nvcuda.dll" if os.name == "nt" else "libcuda.so.1"),
-        "metal": lambda: sys.platform == "darwin" and platform.machine() == "arm64",
+        "metal": lambda: apple_silicon,
         "vulkan": lambda: _loads("vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"),
-        # Where Vulkan is usual its own backend takes the card, and importing one more costs half a second at each start.
-        "wgpu": lambda: sys.platform in ("darwin", "win32"),
+        # Where Vulkan or Metal is usual its own backend takes the card, and importing one more costs half a second at each start.
+        "wgpu": lambda: sys.platform in ("darwin", "win32") and not apple_silicon,
     }
-    return [name for name, here in drivers.items() if (root / "backends" / name / "backend.py").exists() and here()]
+    return [name for name, here in drivers.items() if here()]
 
 
 def _loads(library: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from pie_edge import __version__
-from pie_edge.backend_choice import BACKENDS, TITLES, choose, has_kernels
+from pie_edge.backend_choice import BACKENDS, choose
 from pie_edge.cli.outcome import reported
 from pie_edge.config import load
 from pie_edge.errors import BackendUnavailable, ConfigError
@@ -99,10 +99,6 @@ def _verdict(name: str, finding: dict[str, Any]) -> Check:
     devices = ", ".join(finding["devices"]) + (" (software)" if finding["software"] else "")
     if finding["spare"]:
         devices += f"; only if asked for: {', '.join(finding['spare'])} (software)"
-    if not has_kernels(name):
-        # What else may be missing here is told, but mending it would not help.
-        seen = finding["reason"] or devices
-        return Check(name, False, f"{seen}; this version has no {TITLES[name]} kernels yet", "use the cpu backend")
     if finding["reason"]:
         return Check(name, False, finding["reason"], finding["remedy"])
     return Check(name, True, devices, details=tuple(finding["details"]))

@@ -33,23 +33,15 @@ from pie_edge.errors import BackendUnavailable
 
 CPU = Finding(("a processor",))
 NOTHING = Finding((), "no driver", "install one")
-Machine = Callable[..., list[str]]
+Machine = Callable[..., None]
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Plays a machine: what each probe finds, and which backends have kernels. Gives the log of probes."""
+    """Plays a machine: what each probe finds."""
 
-    def play(kernels: tuple[str, ...] = BACKENDS, **findings: Finding) -> list[str]:
-        probed: list[str] = []
-
-        def probe(name: str) -> Finding:
-            probed.append(name)
-            return {"cpu": CPU, **findings}.get(name, NOTHING)
-
-        monkeypatch.setattr(backend_choice, "probe", probe)
-        monkeypatch.setattr(backend_choice, "has_kernels", lambda name: name in kernels)
-        return probed
+    def play(**findings: Finding) -> None:
+        monkeypatch.setattr(backend_choice, "probe", lambda name: {"cpu": CPU, **findings}.get(name, NOTHING))
 
     return play
 
@@ -65,13 +57,6 @@ def test_auto_passes_over_software_devices_and_takes_the_cpu(machine: Machine) -
     assert chosen.backend == "cpu"
     assert PassedOver("vulkan", "only a software device") in chosen.passed_over
     assert str(chosen) == "cpu, a processor; passed over cuda, metal, wgpu: no driver; vulkan: only a software device"
-
-
-def test_auto_touches_no_driver_of_a_backend_without_kernels(machine: Machine) -> None:
-    probed = machine(kernels=("cpu",), cuda=Finding(("H200",)))
-    chosen = choose()
-    assert (chosen.backend, set(probed)) == ("cpu", {"cpu"})
-    assert str(chosen) == "cpu, a processor; passed over cuda, metal, vulkan, wgpu: no kernels in this version yet"
 
 
 def test_a_software_device_is_used_when_it_is_named(machine: Machine) -> None:
@@ -195,9 +180,6 @@ def test_a_named_backend_is_never_replaced_by_another(machine: Machine) -> None:
     machine()
     with pytest.raises(BackendUnavailable, match="cuda was asked for, but no driver; install one"):
         choose("cuda")
-    machine(kernels=("cpu",), cuda=Finding(("H200",)))
-    with pytest.raises(BackendUnavailable, match=r"no CUDA kernels yet \(this machine has H200\); use --backend cpu"):
-        choose("cuda")
 
 
 class PlayedCuda:
@@ -301,7 +283,6 @@ def test_metal_on_linux_is_a_software_device_that_auto_never_takes(
     assert found.software
     assert [name.startswith("MLX on the processor") for name in found.devices] == [True]
     monkeypatch.setattr(backend_choice, "probe", lambda name: {"cpu": CPU, "metal": found}.get(name, NOTHING))
-    monkeypatch.setattr(backend_choice, "has_kernels", lambda name: True)
     assert choose().backend == "cpu"
     assert "(a software device" in str(choose("metal"))
 
