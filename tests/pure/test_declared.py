@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pie_edge.cli.model import describe
 from pie_edge.errors import BadCheckpoint
 from pie_edge.model.pooling import Pooling, pooling
 from pie_edge.model.recommended import recommended
+from pie_edge.weights.checkpoint import open_checkpoint
+from tests.support import embedding_model
 
 
 @dataclass
@@ -83,3 +88,23 @@ def test_sampling_is_what_the_files_recommend() -> None:
 def test_what_means_nothing_is_refused_with_its_key(stated: dict[str, Any]) -> None:
     with pytest.raises(BadCheckpoint, match=f"recommends a {next(iter(stated))} of .*generation_config off"):
         recommended(config(**stated))
+
+
+@pytest.mark.parametrize(
+    ("stated", "told"),
+    [
+        (
+            {"temperature": 0.6, "top_k": 20},
+            {"runs": True, "pooling": "last", "sampling": {"temperature": 0.6, "top_k": 20}},
+        ),
+        ({}, {"runs": True, "pooling": "last", "sampling": {}}),
+        ({"top_p": 7}, {"runs": False, "pooling": "last"}),
+    ],
+)
+def test_model_show_tells_both(tmp_path: Path, stated: dict[str, Any], told: dict[str, Any]) -> None:
+    folder = embedding_model.write(tmp_path / "model")
+    (folder / "generation_config.json").write_text(json.dumps(stated), encoding="utf-8")
+    with open_checkpoint(folder) as checkpoint:
+        found = describe(checkpoint)
+    assert {name: found[name] for name in told} == told
+    assert found["runs"] or "recommends a top_p of 7" in found["reason"]

@@ -72,8 +72,9 @@ class DeviceEpilogue:
         return written(f"{self._program.name}_{number}", kernel, starts, _lanes(kernel))
 
     def _build(self, room: np.ndarray, passes: int) -> Graph:
-        logits, *pool = (cell.shaped(value.dtype, value.shape) for cell, value in self._states.values())
-        tokens = pool[0] if pool else None
+        states = {name: cell.shaped(value.dtype, value.shape) for name, (cell, value) in self._states.items()}
+        tokens = states.pop("tokens", None)
+        read = {name: mx.view(array, mx.uint32).reshape(-1) for name, array in states.items()}
         inputs = mx.array(room)
         for op in self._prepared.takes:
             assert tokens is not None
@@ -82,7 +83,7 @@ class DeviceEpilogue:
         for step, made in self._steps:
             if isinstance(step, plans.Kernel):
                 assert made is not None
-                known |= self._fused(step, made, passes, mx.view(logits, mx.uint32), inputs, known)
+                known |= self._fused(step, made, passes, read, inputs, known)
             else:
                 operands = tuple(known[place.name] for place in step.operands)
                 found = algorithms.run(step, passes, operands)
@@ -96,7 +97,7 @@ class DeviceEpilogue:
         outputs = {value.name: known[value.name] for value in self._program.by_role(Role.OUTPUT)}
         changed: tuple[mx.array, ...] = ()
         if tokens is not None:
-            list(self._states.values())[1][0].put(tokens)
+            self._states["tokens"][0].put(tokens)
             changed = (tokens,)
         return Graph((*outputs.values(), *changed), partial(self._collect, outputs))
 
@@ -105,7 +106,7 @@ class DeviceEpilogue:
         kernel: plans.Kernel,
         made: Written,
         passes: int,
-        logits: mx.array,
+        states: Mapping[str, mx.array],
         inputs: mx.array,
         known: Mapping[str, mx.array],
     ) -> dict[str, mx.array]:
@@ -113,7 +114,7 @@ class DeviceEpilogue:
         columns = 1 if kernel.reduces else min(-(-kernel.extent // (lanes * _ELEMENTS_A_THREAD)), _MOST_COLUMNS)
         launch = Launch(
             made.kernel,
-            (logits.reshape(-1), inputs, *(known[name] for name in made.reads)),
+            (*(states[name] for name in made.states), inputs, *(known[name] for name in made.reads)),
             tuple(((passes * self._size(name),), mx.uint32) for name in made.writes),
             (columns * lanes, passes * kernel.rows, 1),
             (lanes, 1, 1),

@@ -86,9 +86,10 @@ class _Reducer(Reducer):
 
 @dataclass(frozen=True)
 class Written:
-    """A kernel, and the values whose arrays it takes after the logits and the inputs, and those that it gives."""
+    """A kernel, which takes ``states`` by name, the inputs, and the values whose arrays it ``reads``, and those that it gives."""
 
     kernel: Kernel
+    states: tuple[str, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
 
@@ -115,6 +116,7 @@ class _Writer(Writer[_Reducer]):
     def __init__(self, kernel: plans.Kernel, starts: Mapping[str, int], lanes: int) -> None:
         super().__init__(kernel, starts, lanes)
         self._reads, self._writes = _Arrays("from"), _Arrays("into")
+        self._states: dict[str, None] = {}
 
     def _reductions(self) -> _Reducer:
         return _Reducer(self.line, self._lanes)
@@ -131,9 +133,9 @@ class _Writer(Writer[_Reducer]):
 
     def written(self, name: str) -> Written:
         body = self.text()
-        inputs = ("logits", "inputs", *self._reads.met.values())
+        inputs = (*self._states, "inputs", *self._reads.met.values())
         made = Kernel(name.replace("-", "_"), inputs, tuple(self._writes.met.values()), ("nodes",), body)
-        return Written(made, tuple(self._reads.met), tuple(self._writes.met))
+        return Written(made, tuple(self._states), tuple(self._reads.met), tuple(self._writes.met))
 
     def _store(self, stores: Iterable[Store]) -> None:
         for store in stores:
@@ -147,7 +149,9 @@ class _Writer(Writer[_Reducer]):
         if scalar.op != "load":
             return super()._named(scalar)
         array, (offset,) = str(scalar.datum.value), scalar.arguments
-        if scalar.datum not in (Memory.LOGITS, Memory.INPUTS):
+        if scalar.datum in (Memory.LOGITS, Memory.HIDDEN):
+            self._states[array] = None
+        elif scalar.datum is not Memory.INPUTS:
             array = self._reads.name(_beginning(offset))
         found = METAL.from_word(f"{array}[{self._known[offset]}]", scalar.element)
         self.line(METAL.declared.format(name=f"v{scalar.number}", type=METAL.types[scalar.element], value=found))
