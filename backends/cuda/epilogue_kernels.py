@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pie_edge.backends.cuda.epilogue_reductions import CudaReducer
 from pie_edge.backends.cuda.epilogue_text import CUDA
+from pie_edge.backends.shared.epilogue_cpp import CppReducer
+from pie_edge.backends.shared.epilogue_dialect import Partial
 from pie_edge.backends.shared.epilogue_writer import Writer
 from pie_edge.sampling.dialects.kernel import Kernel
 from pie_edge.sampling.dialects.scalar import Memory
@@ -18,11 +19,24 @@ def kernel_text(kernel: Kernel, starts: Mapping[str, int], threads: int) -> str:
     return _Writer(kernel, starts, threads).text()
 
 
-class _Writer(Writer[CudaReducer]):
+class _Reducer(CppReducer):
+    """See ``kernels/fused.cuh``."""
+
+    dialect = CUDA
+
+    def _summed(self, value: str) -> str:
+        return f"reduce_sum({value}, room)"
+
+    def _best(self, partial: Partial) -> str:
+        better = f"[]({partial.type} x, {partial.type} y) {{ return {partial.better('x', 'y')}; }}"
+        return f"reduce_best({better}, {partial.value}, {partial.index}, room);"
+
+
+class _Writer(Writer[_Reducer]):
     dialect, indent = CUDA, "  "
 
-    def _reductions(self) -> CudaReducer:
-        return CudaReducer(self.line, self._lanes)
+    def _reductions(self) -> _Reducer:
+        return _Reducer(self.line, self._lanes)
 
     def text(self) -> str:
         kernel = self._kernel

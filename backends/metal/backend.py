@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
@@ -21,9 +20,9 @@ from pie_edge.backends.metal.ops import KINDS
 from pie_edge.backends.metal.timeline import Flight, Timeline
 from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.metal.weights import Loader, Weight, supports, weight_bytes
+from pie_edge.backends.shared import open_device
 from pie_edge.backends.shared import region as shared
-from pie_edge.backends.shared.device_backend import DeviceBackend, open_live
-from pie_edge.errors import UsageError
+from pie_edge.backends.shared.open_device import OpenedBackend
 from pie_edge.program.encodings import Encoding
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role, Value
@@ -33,25 +32,13 @@ __all__ = ["MetalBackend", "Options", "open_metal"]
 
 
 @dataclass(frozen=True)
-class Options:
-    """How a device is opened; 0 and "" leave it to the device."""
+class Options(open_device.Options):
+    """A device binds whatever it holds: ``max_binding`` caps nothing."""
 
-    device: str = ""
-    memory: int = 0
-    exact: bool = False
-    cache_dir: Path | None = None
     mode: Mode | None = None
     """How ops are run; None for what the device can."""
     launcher: Launcher = on_metal
     """Of kernels by hand: tests have another."""
-    tuning: Tuning | None = None
-    """None for what was measured here, or is now."""
-    tune: bool = False
-    """Measure on a GPU, unless that was done here before."""
-    self_test: bool = False
-    """Run every op once, unless they passed here before."""
-    progress: Callable[[int, int, str], None] = lambda done, total, what: None
-    """Told of what is done at a first opening alone, and takes seconds."""
 
 
 class Live:
@@ -196,28 +183,9 @@ class Download:
         return self.flight.result()
 
 
-async def open_metal(
-    device: str = "",
-    *,
-    threads: int = 0,
-    memory: int = 0,
-    exact: bool = False,
-    cache_dir: Path | None = None,
-    tune: bool = True,
-    progress: Callable[[int, int, str], None] = lambda done, total, what: None,
-) -> MetalBackend:
-    """Open a device by its name. ``threads`` are MLX's own affair; the self-test's result is kept in ``cache_dir``. ``progress``
-    is told of what a first opening does. Raises BackendUnavailable."""
-    if memory < 0:
-        raise UsageError(f"the Metal backend was asked for {memory} bytes; give 0 for what the device has")
-    options = Options(
-        device, memory=memory, exact=exact, cache_dir=cache_dir, tune=tune, self_test=True, progress=progress
-    )
-    return MetalBackend(options, await open_live(partial(Live, options)))
-
-
-class MetalBackend(DeviceBackend[Live]):
+class MetalBackend(OpenedBackend[Live]):
     id, title, kinds = "metal", "Metal", KINDS
+    opens, options = Live, Options
 
-    def __init__(self, options: Options, live: Live) -> None:
-        super().__init__(live, options.exact, options.progress, partial(Live, options))
+
+open_metal = MetalBackend.opened

@@ -6,15 +6,16 @@ own, where other APIs have one arena for all: a value begins at its array's firs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pie_edge.backends.metal.launch import Kernel
+from pie_edge.backends.shared.epilogue_cpp import CppReducer
 from pie_edge.backends.shared.epilogue_dialect import Dialect, Partial
 from pie_edge.backends.shared.epilogue_reductions import comparison
-from pie_edge.backends.shared.epilogue_writer import Reducer, Writer
+from pie_edge.backends.shared.epilogue_writer import Writer
 from pie_edge.sampling.dialects import kernel as plans
-from pie_edge.sampling.dialects.kernel import Reduction, Store
+from pie_edge.sampling.dialects.kernel import Store
 from pie_edge.sampling.dialects.scalar import F32, I32, U32, Memory, Scalar
 
 _NOWHERE = "0xffffffffu"
@@ -47,41 +48,21 @@ METAL = Dialect(
 """Floats round once an operation: the header forbids the compiler to bring two together."""
 
 
-class _Reducer(Reducer):
-    def begin(self, reduction: Reduction) -> Partial:
-        partial = Partial(reduction, METAL)
-        self._line(f"{partial.type} {partial.value} = {partial.never};")
-        if partial.keeps_loss:
-            self._line(f"float {partial.loss} = 0.0f;")
-        if not partial.sums:
-            self._line(f"u32 {partial.index} = {_NOWHERE};")
-        return partial
+class _Reducer(CppReducer):
+    """See ``kernels/reduce.h``."""
 
-    def take(self, partial: Partial, value: str, index: str = "index") -> None:
-        if partial.keeps_loss:
-            self._line(f"sum_exactly({partial.value}, {partial.loss}, {value});")
-        elif partial.sums:
-            self._line(f"{partial.value} += {value};")
-        else:
-            better = partial.better(value, partial.value)
-            self._line(f"if ({better}) {{ {partial.value} = {value}; {partial.index} = {index}; }}")
+    dialect = METAL
 
-    def finish(self, partials: Sequence[Partial]) -> dict[int, str]:
-        return {partial.reduction.number: self._finished(partial) for partial in partials}
+    def _summed(self, value: str) -> str:
+        return f"reduce_sum({value}, {self._whole})"
 
-    def _finished(self, partial: Partial) -> str:
-        whole = f"room, thread_index_in_simdgroup, simdgroup_index_in_threadgroup, {self._lanes // 32}u"
-        if partial.sums:
-            mine = f"whole_sum({partial.value}, {partial.loss})" if partial.keeps_loss else partial.value
-            self._line(f"{partial.value} = reduce_sum({mine}, {whole});")
-            return partial.value
+    def _best(self, partial: Partial) -> str:
         order = {"gt": "Larger", "lt": "Smaller"}[comparison(partial.reduction)] + _SIGNS[partial.element]
-        self._line(f"reduce_best<{order}>({partial.value}, {partial.index}, {whole});")
-        if not partial.is_of_index:
-            return partial.value
-        # Of nothing the index is 0.
-        self._line(f"if ({partial.index} == {_NOWHERE}) {partial.index} = 0u;")
-        return partial.index
+        return f"reduce_best<{order}>({partial.value}, {partial.index}, {self._whole});"
+
+    @property
+    def _whole(self) -> str:
+        return f"room, thread_index_in_simdgroup, simdgroup_index_in_threadgroup, {self._lanes // 32}u"
 
 
 @dataclass(frozen=True)
