@@ -25,7 +25,7 @@ from tests.support.oracle_run import log_softmax
 TOLERANCES = {"exact": 2e-4, "fast": 0.1}
 """Largest error of a log probability, from our reference, that a mode promises; and how much less likely than the
 reference's best a chosen token may be. Exact mode keeps everything in float32, fast mode what the device is fastest with."""
-SHORT = 64
+SHORT = 16
 """Tokens of a prompt that the emulator is asked."""
 OWN_TOLERANCES = {"reference": {"exact": 2e-4}, "cpu": {"exact": 2e-4, "fast": 0.02}}
 """Of backends that promise more, or have one mode alone."""
