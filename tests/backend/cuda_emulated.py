@@ -13,7 +13,6 @@ from typing import Any
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, Live, Options
 from tests.backend import cuda_cases, device_cases
-from tests.backend.cuda_registers import Module, record
 from tests.simt import build
 
 Sources = Mapping[str, str]
@@ -37,14 +36,8 @@ def compiler(sources: Sources, flags: Sequence[str] = ()) -> Callable[[str, str,
     return compiled
 
 
-_compiled = compiler(nvrtc.sources())
-
-
-def ordinary(file: str, text: str, defines: tuple[str, ...]) -> bytes:
-    """The kernels as they are; every module that tests come to has to be one of those that NVRTC's registers are recorded of."""
-    if not text and not file.startswith("nodes_"):
-        assert str(Module(file, defines)) in record()["modules"], f"{file} {defines}: run tests.backend.cuda_registers"
-    return _compiled(file, text, defines)
+ordinary = compiler(nvrtc.sources())
+"""The kernels as they are."""
 
 
 ON_CARD = os.environ.get("PIE_EDGE_TEST_CUDA") == "card"
