@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import mlx.core as mx
 import numpy as np
 
 from pie_edge.backend import Stop, WeightSource
@@ -166,6 +167,7 @@ class Live:
 
     def close(self) -> None:
         self.closed = True
+        self.timeline.do(mx.clear_cache)
         self.timeline.close()
 
 

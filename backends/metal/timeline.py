@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -97,13 +98,17 @@ class Timeline:
         return found[0]
 
     def do(self, work: Callable[[], None]) -> None:
-        """Enqueue something that gives nothing, and which never fails."""
+        """Enqueue something that gives nothing: nothing once closed. If it fails, so does all that comes after."""
 
         def job() -> None:
             self._settle()
-            work()
+            try:
+                work()
+            except Exception as error:
+                self.failed = self.failed or _translated(error)
 
-        self._building.put(job)
+        with suppress(DeviceLost):
+            self._building.put(job)
 
     def reached(self) -> int:
         return self._reached

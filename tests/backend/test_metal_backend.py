@@ -23,7 +23,7 @@ from pie_edge.backends.metal.memory import host
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.backends.metal.ops.products import product
 from pie_edge.backends.shared import examination
-from pie_edge.errors import BackendUnavailable, UsageError
+from pie_edge.errors import BackendUnavailable, DeviceLost, UsageError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType
 from pie_edge.program.ops import Role, Value
@@ -33,9 +33,10 @@ from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.grouped import GroupedTensor
 from pie_edge.weights.source import file_weight
 from tests.backend import openers
+from tests.backend.device import put
 from tests.backend.openers import Opening
 from tests.backend.protocol_on_backend import *  # noqa: F403
-from tests.backend.protocol_on_backend import opened, run
+from tests.backend.protocol_on_backend import doubling, opened, run
 from tests.backend.protocol_on_device import (  # noqa: F401
     Losing,
     test_a_first_step_that_takes_long_says_why_once,
@@ -229,5 +230,23 @@ def test_an_mlx_snapshot_is_loaded_as_it_is(
             )
             x = mx.array(np.eye(3, 256, dtype=np.float32))
             np.testing.assert_allclose(host(product(x, loaded.weight)), host(x @ wide.T), rtol=1e-6, atol=1e-6)
+
+    run(test)
+
+
+def test_what_is_freed_after_closing_is_no_error_and_what_fails_beside_runs_is_told_to_the_next(
+    open_backend: Opening,
+) -> None:
+    async def test() -> None:
+        backend = await asyncio.to_thread(open_backend)
+        first, second = [await put(backend, np.ones(8, np.float32)) for _ in range(2)]
+        executable = await backend.compile(doubling(), {"x": second})
+        first.region.buffer.drop()
+        backend.write(first, bytes(32))
+        with pytest.raises(DeviceLost, match="lost in the middle of a run: AssertionError"):
+            await backend.read(backend.run(executable, {}))
+        assert list(await backend.read(backend.run(executable, {})))
+        await backend.close()
+        backend.free(second)
 
     run(test)
