@@ -107,12 +107,16 @@ class Live:
         """Every array is allocated by itself: there is nothing to prepare."""
 
     def zeroed(self, nbytes: int, role: Role) -> Region:
-        self.ledger.take(nbytes, f"a {role}")
-        try:
-            return shared.Region(self.timeline.call(lambda: Cell(nbytes)), 0, nbytes)
-        except BaseException:
-            self.ledger.give_back(nbytes)
-            raise
+        def made() -> Cell:
+            # In its turn: what was freed before is given back by then.
+            self.ledger.take(nbytes, f"a {role}")
+            try:
+                return Cell(nbytes)
+            except BaseException:
+                self.ledger.give_back(nbytes)
+                raise
+
+        return shared.Region(self.timeline.call(made), 0, nbytes)
 
     def free(self, region: Region) -> None:
         """After the runs before it."""

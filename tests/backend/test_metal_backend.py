@@ -250,3 +250,12 @@ def test_what_is_freed_after_closing_is_no_error_and_what_fails_beside_runs_is_t
         backend.free(second)
 
     run(test)
+
+
+def test_what_was_freed_is_there_for_the_next_at_once(open_backend: Opening) -> None:
+    async def test() -> None:
+        async with opened(open_backend, memory=64 << 20) as backend:
+            for _ in range(5):
+                backend.free(await backend.allocate(40 << 20, Role.STATE))
+
+    run(test)
