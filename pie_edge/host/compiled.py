@@ -6,6 +6,7 @@ A compiled file is named after everything that it depends on, and a damaged one 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import platform
 import sys
@@ -19,6 +20,7 @@ from pie_edge.host.language import Progress, ensure_component, packaged_digest, 
 from pie_edge.host.sandbox import CONFIGURATION
 
 _KEPT = 3  # compiled files; each is some 40 MB
+_DIGITS = 32  # of a file's digest, in its name
 
 
 def load_component(engine: Engine, cache_dir: Path, progress: Progress | None = None) -> Component:
@@ -29,6 +31,7 @@ def load_component(engine: Engine, cache_dir: Path, progress: Progress | None = 
     component = _compiled(engine, cache_dir, prefix)
     if component is None:
         component = _compile(engine, cache_dir, prefix, ensure_component(cache_dir, progress), tell)
+        _give_back()
     return component
 
 
@@ -53,7 +56,9 @@ def _compiled(engine: Engine, cache_dir: Path, prefix: str) -> Component | None:
     it would run."""
     for file in cache_dir.glob(f"{prefix}*.cwasm"):
         try:
-            if file.stem == prefix + _digest(file.read_bytes()):
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            if file.stem == prefix + digest[:_DIGITS]:
                 return Component.deserialize_file(engine, str(file))
         except (OSError, WasmtimeError):
             pass
@@ -68,7 +73,7 @@ def _compile(engine: Engine, cache_dir: Path, prefix: str, source: Path, tell: P
     except WasmtimeError as error:
         raise Unsupported(f"{source} can't be compiled: {str(error).splitlines()[0]}; install pie-edge again") from None
     compiled = bytes(component.serialize())
-    file = cache_dir / f"{prefix}{_digest(compiled)}.cwasm"
+    file = cache_dir / f"{prefix}{hashlib.sha256(compiled).hexdigest()[:_DIGITS]}.cwasm"
     try:
         write_whole(file, compiled)
         _prune(cache_dir)
@@ -78,8 +83,11 @@ def _compile(engine: Engine, cache_dir: Path, prefix: str, source: Path, tell: P
         return component
 
 
-def _digest(compiled: bytes) -> str:
-    return hashlib.sha256(compiled).hexdigest()[:32]
+def _give_back() -> None:
+    """The compiler's memory, some 350 MB, which the C library would keep for a process that never needs as much again."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # musl has none
+        trim(ctypes.c_size_t(0))
 
 
 def _prune(cache_dir: Path) -> None:
