@@ -34,6 +34,9 @@ class Ranged:
     def run(self, given: Mapping[str, BytesLike]) -> Any:
         return self._within(f"run {self._name}", self._recorded.run, given)
 
+    def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Any:
+        return self._recorded.run_slowly(given, between)
+
     def outputs(self, flight: Any) -> Mapping[str, memoryview]:
         found: Mapping[str, memoryview] = self._within(f"read {self._name}", self._recorded.outputs, flight)
         return found

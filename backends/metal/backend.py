@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from pie_edge.backend import Stop, WeightSource
-from pie_edge.backends.metal import device, selftest, tune
+from pie_edge.backends.metal import device, tune
 from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.epilogues.on_device import DeviceEpilogue
 from pie_edge.backends.metal.epilogues.on_host import HostedEpilogue
@@ -21,9 +21,10 @@ from pie_edge.backends.metal.ops import KINDS
 from pie_edge.backends.metal.timeline import Flight, Timeline
 from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.metal.weights import Loader, Weight, supports, weight_bytes
-from pie_edge.backends.shared import open_device
+from pie_edge.backends.shared import examined, open_device
 from pie_edge.backends.shared import region as shared
 from pie_edge.backends.shared.open_device import OpenedBackend
+from pie_edge.backends.shared.remembered import Record
 from pie_edge.program.encodings import Encoding
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role, Value
@@ -59,19 +60,26 @@ class Live:
         try:
             self.tuning = options.tuning or self._tuned(options, stop or Stop())
             if options.self_test:
-                how = f"{self.mode} {self.tuning}"
-                selftest.once(self, how, not options.exact, options.cache_dir, options.progress, stop or Stop())
+                examined.once(self, self._test(options, stop or Stop()))
         except BaseException:
             self.close()
             raise
+
+    def _test(self, options: Options, stop: Stop) -> examined.Test:
+        """How ops are run is part of what is remembered."""
+        facts, halves = self.facts, not options.exact
+        passed = Record(tune.subject(facts), options.cache_dir, "passed", f"{self.mode} {self.tuning} {halves}")
+        return examined.Test("Metal", facts.driver, passed, halves, options.progress, stop)
 
     def _tuned(self, options: Options, stop: Stop) -> Tuning:
         """What was measured on this device before or, for a first load on a GPU, in a second or two now."""
         found = tune.remembered(self.facts, options.cache_dir)
         if found is None and options.tune and self.facts.gpu and options.cache_dir is not None:
-            options.progress(0, 0, f"measuring variants of Metal's kernels on {self.facts.name} (once)")
+            record = tune.record(self.facts, options.cache_dir)
+            told = f"measuring variants of Metal's kernels on {self.facts.name} ({record.how_often()})"
+            options.progress(0, 0, told)
             found = self.timeline.call(lambda: tune.measured(stop.look, lambda line: None))
-            tune.record(self.facts, options.cache_dir).write({"by_mlx": list(found.by_mlx)})
+            record.write({"by_mlx": list(found.by_mlx)})
         return found or Tuning()
 
     @property

@@ -3,7 +3,7 @@ built, so that every array has exactly the step's rows; outputs are as large as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,13 @@ class Model:
         room = memoryview(bytearray(self._inputs.nbytes))
         self._inputs.fill(room, given)
         return self._timeline.run(partial(self.build, room, "step" in given))
+
+    def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
+        """As ``run``, but waits for its end, which ``between`` hears of: a graph is one piece of work."""
+        flight = self.run(given)
+        self._timeline.drain()
+        between(1, 1)
+        return flight
 
     def outputs(self, flight: Flight) -> Outputs:
         return flight.result()

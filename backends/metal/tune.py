@@ -3,9 +3,11 @@ version and kernels."""
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -15,10 +17,9 @@ import numpy as np
 from pie_edge.backend import Stop
 from pie_edge.backends.metal import device
 from pie_edge.backends.metal.device import Facts
-from pie_edge.backends.metal.launch import on_metal
+from pie_edge.backends.metal.launch import FOLDER, on_metal
 from pie_edge.backends.metal.ops import linear
 from pie_edge.backends.metal.ops.products import quantised
-from pie_edge.backends.metal.selftest import digest
 from pie_edge.backends.metal.timeline import Timeline
 from pie_edge.backends.metal.tuning import ROWS, Tuning
 from pie_edge.backends.metal.weights import Form, Matrix
@@ -38,8 +39,19 @@ Seconds = Callable[[Matrix, int, bool], float]
 """Of a chain of products with a matrix and so many rows, by MLX or by our kernels."""
 
 
+@cache
+def kernels_digest() -> str:
+    """Of the kernels, and of how ops are made of MLX's."""
+    files = sorted((*FOLDER.iterdir(), *FOLDER.with_name("ops").glob("*.py")))
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files if file.is_file())).hexdigest()
+
+
+def subject(facts: Facts) -> Subject:
+    return Subject("metal", facts.name, facts.driver, kernels_digest())
+
+
 def record(facts: Facts, folder: Path | None) -> Record:
-    return Record(Subject("metal", facts.name, facts.driver, digest()), folder, "tuning")
+    return Record(subject(facts), folder, "tuning")
 
 
 def remembered(facts: Facts, folder: Path | None) -> Tuning | None:

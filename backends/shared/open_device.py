@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from pie_edge.backend import Stop, WeightSource
-from pie_edge.backends.shared import examination, tune
+from pie_edge.backends.shared import examined, tune
 from pie_edge.backends.shared.device_backend import DeviceBackend, LiveT, open_live
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
-from pie_edge.backends.shared.selftest import Examination
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.errors import DeviceLost, UsageError
@@ -89,7 +88,7 @@ class OpenDevice:
         if found is None and options.tune and options.cache_dir is not None and not bench.software:
             record = tune.record(bench.subject, options.cache_dir)
             options.progress(
-                0, 0, f"measuring variants of {self.title}'s kernels on {self.name} ({_how_often(record)})"
+                0, 0, f"measuring variants of {self.title}'s kernels on {self.name} ({record.how_often()})"
             )
             found = tune.tune(bench, tune.SHORT_SECONDS)
             tune.remember(bench.subject, options.cache_dir, found)
@@ -98,43 +97,13 @@ class OpenDevice:
     def test(self, bench: Bench, options: Options) -> None:
         """Run every kernel once if that is wanted and wasn't done before. Raises BackendUnavailable, closed."""
         passed = Record(bench.subject, options.cache_dir, "passed", f"{self.tuning} {options.exact}")
-        if not options.self_test or (passed.read() or {}).get("passed") is True:
-            return
+        wanted = examined.Test(self.title, self.driver, passed, not options.exact, options.progress, self.session.stop)
         try:
-            what = f"testing {self.title}'s kernels on {self.name} ({_how_often(passed)})"
-            examine = partial(self._examine, lambda done, total: options.progress(done, total, what))
-            options.progress(0, 0, what)
-            examination.check(self.title, self.name, self.driver, not options.exact, examine)
+            if options.self_test:
+                examined.once(self, wanted)
         except BaseException:
             self.close()
             raise
-        passed.write({"passed": True})
-
-    def _examine(self, told: Callable[[int, int], None], exam: Examination) -> Mapping[str, memoryview]:
-        """Kernel by kernel, for a driver may compile each when it first runs: ``told`` hears how far it is, and whoever gives
-        it up doesn't wait for the rest."""
-        look = self.session.stop.look
-        states = {name: self.zeroed(array.nbytes, Role.STATE) for name, array in exam.states.items()}
-        for name, region in states.items():
-            self.upload(region.part(0, exam.states[name].nbytes), memoryview(exam.states[name].tobytes()))
-        values = exam.program.values
-        weights = {}
-        for name, source in exam.sources.items():
-            look()
-            weights[name] = self.loader.load(values[name], source)
-        recorded = self.compiler.compile(exam.program, states, weights)
-
-        def between(done: int, total: int) -> None:
-            look()
-            told(done, total)
-
-        flight = recorded.run_slowly({"step": exam.block}, between)
-        outputs: Mapping[str, memoryview] = recorded.outputs(flight)
-        for region in states.values():
-            self.free(region)
-        for weight in weights.values():
-            self.unload(weight)
-        return outputs
 
     @property
     def name(self) -> str:
@@ -223,8 +192,3 @@ class OpenedBackend(DeviceBackend[LiveT]):
             device, memory=memory, exact=exact, cache_dir=cache_dir, self_test=True, tune=tune, progress=progress
         )
         return cls(options, await open_live(partial(cls.opens, options)))
-
-
-def _how_often(record: Record) -> str:
-    """What is found out is found out once, where it can be kept."""
-    return "once" if record.lasts() else f"at every start: {record.folder or 'no cache folder'} can't be written"

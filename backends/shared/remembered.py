@@ -52,6 +52,10 @@ class Record:
                 return True
         return False
 
+    def how_often(self) -> str:
+        """How often it is found out, in words: once, where it can be kept."""
+        return "once" if self.lasts() else f"at every start: {self.folder or 'no cache folder'} can't be written"
+
     def write(self, document: dict[str, Any]) -> None:
         """Keep it if that can be done: a disk that can't be written is no reason to fail."""
         with suppress(OSError):
