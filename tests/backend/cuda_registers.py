@@ -31,6 +31,7 @@ from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.launch import Kernel
 from pie_edge.backends.cuda.session import Session
 from pie_edge.backends.cuda.tune import tile_variants
+from pie_edge.backends.shared.examination import examination
 from pie_edge.program.ops import Role
 from tests.simt import build
 
@@ -127,12 +128,11 @@ def _seen(kernels: set[Kernel]) -> Iterator[None]:
         yield
 
 
-async def _compile_cases(backend: Any, names: Iterable[str]) -> None:
-    from tests.backend import device_cases
+async def _compile(backend: Any, cases: Iterable[Any]) -> None:
+    """Each of a Program, the states that it has, and where its weights come from."""
     from tests.backend.device import put
 
-    for name in names:
-        case = device_cases.build(name)
+    for case in cases:
         buffers: dict[str, Any] = {name: await put(backend, array) for name, array in case.states.items()}
         for value in case.program.by_role(Role.WEIGHT):
             buffers[value.name] = await backend.load(value, case.sources[value.name])
@@ -152,9 +152,10 @@ async def _compile_model(backend: Any, path: Path) -> None:
 
 
 def modules(folder: Path | None) -> list[Module]:
-    """What cases come to, those of many rows in every variant that is tried, and the models of a folder."""
+    """What cases and the self-test come to, those of many rows in every variant that is tried, and the models of a folder."""
     from tests.backend import test_cuda_kernels, test_cuda_tiles
     from tests.backend.cuda_emulated import NAMES, architecture, opened
+    from tests.backend.device_cases import build as build_case
 
     kernels: set[Kernel] = set()
     tiles, more = test_cuda_tiles.CASES, test_cuda_kernels.OWN
@@ -162,9 +163,9 @@ def modules(folder: Path | None) -> list[Module]:
         with _seen(kernels), architecture(generation):
             backend = opened()
             usual = backend._live.tuning
-            asyncio.run(_compile_cases(backend, (*NAMES, *more)))
+            asyncio.run(_compile(backend, [*map(build_case, (*NAMES, *more)), *map(examination, (False, True))]))
             for variant in tile_variants(usual.tile):
-                asyncio.run(_compile_cases(opened(tuning=replace(usual, tile=variant)), tiles))
+                asyncio.run(_compile(opened(tuning=replace(usual, tile=variant)), map(build_case, tiles)))
             for path in sorted(folder.glob("*.gguf")) if folder else ():
                 asyncio.run(_compile_model(opened(), path))
     return sorted({Module(kernel.file, kernel.defines) for kernel in kernels if not kernel.text} | _NODES)

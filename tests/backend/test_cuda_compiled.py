@@ -10,7 +10,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.errors import BackendError
-from tests.backend.cuda_registers import ARCHITECTURES, CEILINGS, Module, all_of, record
+from tests.backend.cuda_registers import ARCHITECTURES, CEILINGS, Module, all_of, modules, record
 
 _GRANULE = 8
 """Registers are given to threads by eights: what another version of the compiler may take more."""
@@ -46,6 +46,12 @@ def test_every_module_was_compiled_for_every_architecture_as_it_is_now() -> None
         for kernel, registers in found["kernels"].items():
             assert tuple(map(int, registers)) == module.architectures, f"{kernel} of {name}; {AGAIN}"
             assert max(registers.values()) <= CEILINGS.get(kernel, 255)
+
+
+def test_the_record_has_every_module_that_cases_and_the_self_test_come_to() -> None:
+    pytest.importorskip("tests.support.needs_simt")
+    missing = {str(module) for module in modules(None)} - record()["modules"].keys()
+    assert not missing, AGAIN
 
 
 def chosen() -> list[tuple[Module, int]]:

@@ -67,4 +67,4 @@ def test_another_answer_than_the_processors_ends_it(tmp_path: Path) -> None:
 
 
 def test_a_backend_without_gpu_tests_is_refused(tmp_path: Path) -> None:
-    assert ran(tmp_path, "metal") == (2, [])
+    assert ran(tmp_path, "abacus") == (2, [])
