@@ -12,7 +12,9 @@ pytest.importorskip("tests.support.needs_simt")
 
 from benchmarks import cuda, seeded
 from benchmarks.engines import EMULATED, Stream, open_engine
+from tests.backend.cuda_emulated import ON_CARD
 
+pytestmark = pytest.mark.skipif(ON_CARD, reason="a card is measured by the benchmark itself")
 SIZE = "tiny"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,8 @@ def test_every_module_was_compiled_for_every_architecture_as_it_is_now() -> None
 
 def test_the_record_has_every_module_that_cases_and_the_self_test_come_to() -> None:
     pytest.importorskip("tests.support.needs_simt")
+    if os.environ.get("PIE_EDGE_TEST_CUDA") == "card":
+        pytest.skip("lowers for a card of each generation, on the emulator")
     missing = {str(module) for module in modules(None)} - record()["modules"].keys()
     assert not missing, AGAIN
 

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("tests.support.needs_simt")
 
 from benchmarks import roofline
+from tests.backend.cuda_emulated import ON_CARD
 
 
 def test_a_decode_of_a_matrix_is_bound_by_memory_on_every_card() -> None:
@@ -18,6 +19,7 @@ def test_a_decode_of_a_matrix_is_bound_by_memory_on_every_card() -> None:
         assert seconds == work.nbytes / card.bandwidth
 
 
+@pytest.mark.skipif(ON_CARD, reason="counts what the emulator does")
 def test_the_pages_figures_are_what_the_kernels_come_to() -> None:
     page = roofline.PAGE.read_text(encoding="utf-8")
     assert roofline.written(page) == roofline.rendered(), "run `python -m benchmarks.roofline --write`"
