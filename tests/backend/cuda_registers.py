@@ -141,13 +141,16 @@ async def _compile(backend: Any, cases: Iterable[Any]) -> None:
 
 
 async def _compile_model(backend: Any, path: Path) -> None:
-    from pie_edge.control.engine import Engine, ModelFacts
+    from pie_edge.control.engine import Engine
+    from pie_edge.control.facts import ModelFacts
     from pie_edge.control.plan import DeviceSettings
+    from pie_edge.program.step import Bucket
     from tests.backend.models_on_device import sources
 
     spec, family, weights = sources(path, backend)
     facts = ModelFacts(path.stem, spec.architecture, spec.vocabulary, spec.context, 16)
     engine = await Engine.open(facts, spec, family, weights, backend, DeviceSettings(kv_memory=64 << 20))
+    await engine._device._step(Bucket(64, 8, 8, 64))  # prompts
     await engine.close()
 
 
@@ -168,7 +171,15 @@ def modules(folder: Path | None) -> list[Module]:
                 asyncio.run(_compile(opened(tuning=replace(usual, tile=variant)), map(build_case, tiles)))
             for path in sorted(folder.glob("*.gguf")) if folder else ():
                 asyncio.run(_compile_model(opened(), path))
-    return sorted({Module(kernel.file, kernel.defines) for kernel in kernels if not kernel.text} | _NODES)
+    found = {Module(kernel.file, kernel.defines) for kernel in kernels if not kernel.text}
+    return sorted(found.union(_NODES, *map(_few_rows, found)))
+
+
+def _few_rows(module: Module) -> Iterator[Module]:
+    """A product of a few rows for any number of them that is one launch: models come with each."""
+    if module.file == "linear.cu":
+        *form, _ = module.defines
+        yield from (replace(module, defines=(*form, f"TOKENS={rows}")) for rows in (1, 2, 4, 8))
 
 
 _NODES = {
