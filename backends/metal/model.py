@@ -3,7 +3,7 @@ built, so that every array has exactly the step's rows; outputs are as large as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from pie_edge.backend import BytesLike
 from pie_edge.backends.metal.context import Context
 from pie_edge.backends.metal.device import Mode
 from pie_edge.backends.metal.launch import Launcher
-from pie_edge.backends.metal.memory import Cell, host
+from pie_edge.backends.metal.memory import DTYPES, Cell, host
 from pie_edge.backends.metal.ops import Function, functions
 from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Timeline
 from pie_edge.backends.metal.tuning import Tuning
@@ -114,7 +114,14 @@ class Model:
             for name in op.inputs
         ]
         operands += [known[name] for name in op.outputs if name in self._states]
-        known.update(zip(op.outputs, function(context, op, *operands), strict=True))
+        found = function(context, op, *operands) if _has_rows(op, operands) else self._nothing(op, known)
+        known.update(zip(op.outputs, found, strict=True))
+
+    def _nothing(self, op: Op, known: Mapping[str, Any]) -> Iterator[mx.array]:
+        """What an op gives of no rows: none, and states as they are."""
+        for name in op.outputs:
+            value = self._program.values[name]
+            yield known[name] if name in self._states else mx.zeros((0, *value.shape[1:]), DTYPES[value.dtype])
 
     def _collect(self, outputs: Mapping[str, mx.array]) -> Outputs:
         found: Outputs = {}
@@ -125,6 +132,12 @@ class Model:
             array_of(memoryview(room), value).reshape(-1)[: given.size] = given
             found[name] = memoryview(np.frombuffer(room, NUMPY[value.dtype]))
         return found
+
+
+def _has_rows(op: Op, operands: Sequence[Any]) -> bool:
+    """Whether there is anything to compute: a chunk of a prompt reads no row out, and MLX divides by zero where some of its ops
+    have no rows. The delta rule may have tokens to run again all the same."""
+    return op.kind == "gated_delta" or all(not isinstance(x, mx.array) or x.shape[:1] != (0,) for x in operands[:2])
 
 
 def array_of(data: memoryview, value: Value) -> NDArray[Any]:
