@@ -274,5 +274,7 @@ def test_an_extra_is_added_to_what_is_installed(checkout: Path) -> None:
     subprocess.run(
         [checkout / "scripts/bootstrap", "--extra", "test"], env=_environment(), check=True, capture_output=True
     )
-    assert (checkout / ".venv/pie-edge/stamp").read_text().splitlines()[-1] == "build,server,test"
+    installed = (checkout / ".venv/pie-edge/stamp").read_text().splitlines()[-1].split(",")
+    # And those of the devices that this machine has drivers for.
+    assert {"build", "server", "test"} <= set(installed)
     assert start(checkout).stderr == ""
