@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +58,18 @@ Figures = Mapping[str, Mapping[str, Sequence[float]]]
 """Tokens a second by workload and side, a figure a round."""
 
 
-def arguments(
+def main(
+    name: str, about: str | None, tellers: Mapping[str, Callable[[Setup], bool]], argv: Sequence[str] | None = None
+) -> int:
+    """Measures and tells the parts that are asked for; 0 if all of them are as they should be."""
+    parser = argparse.ArgumentParser(prog=name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    setup, parts = _arguments(parser, argv, tellers)
+    held = [tellers[part](setup) for part in parts]
+    setup.patience.tell()
+    return 0 if all(held) else 1
+
+
+def _arguments(
     parser: argparse.ArgumentParser, argv: Sequence[str] | None, parts: Iterable[str]
 ) -> tuple[Setup, list[str]]:
     """The setup, and which of the parts are asked for."""

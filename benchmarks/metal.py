@@ -10,13 +10,11 @@ Exit status 1: a floor was missed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,15 +89,5 @@ async def _steps(path: Path) -> tuple[list[float], list[float]]:
 TELLERS = {"speed": tell_speed, "steps": tell_steps}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.metal", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    setup, parts = device_speed.arguments(parser, argv, TELLERS)
-    held = [TELLERS[part](setup) for part in parts]
-    setup.patience.tell()
-    return 0 if all(held) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(device_speed.main("benchmarks.metal", __doc__, TELLERS))

@@ -9,12 +9,10 @@ Exit status 1: a floor was missed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 
 from benchmarks import device_speed, startup, vulkan_steps
 from benchmarks.device_speed import PEER, PEER_CPU, STREAMS, Check, Figures, Floor, Setup
@@ -100,15 +98,5 @@ def tell_kernels(setup: Setup) -> bool:
 TELLERS = {"speed": tell_speed, "start": tell_start, "steps": tell_steps, "kernels": tell_kernels}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.vulkan", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    setup, parts = device_speed.arguments(parser, argv, TELLERS)
-    held = [TELLERS[part](setup) for part in parts]
-    setup.patience.tell()
-    return 0 if all(held) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(device_speed.main("benchmarks.vulkan", __doc__, TELLERS))

@@ -10,12 +10,11 @@ Exit status 1: a floor was missed.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -123,15 +122,5 @@ def tell_steps(setup: Setup) -> bool:
 TELLERS = {"speed": tell_speed, "steps": tell_steps}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="benchmarks.wgpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    setup, parts = device_speed.arguments(parser, argv, TELLERS)
-    held = [TELLERS[part](setup) for part in parts]
-    setup.patience.tell()
-    return 0 if all(held) else 1
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(device_speed.main("benchmarks.wgpu", __doc__, TELLERS))

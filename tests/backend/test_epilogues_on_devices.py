@@ -19,7 +19,7 @@ from tests.backend.device import put
 from tests.pure.test_sampling_nodes import RUNS, of_one_node
 from tests.support.epilogue_device import Session
 from tests.support.epilogue_graphs import Case, cases
-from tests.support.epilogues import Wire, arrays_of, random_arrays
+from tests.support.epilogues import Wire, arrays_of, check_results, random_arrays
 
 PAST = 4_000_000_000
 """No slot of the engine's tokens."""
@@ -52,15 +52,7 @@ def session(device: str) -> Iterator[Session]:
 
 
 def check(session: Session, program: Program, arrays: dict[str, Any]) -> None:
-    found, expected = session.run(program, arrays), run_nodes(program, arrays)
-    assert found.keys() == expected.keys()
-    for name, want in expected.items():
-        got = found[name]
-        assert got.dtype == want.dtype
-        if want.dtype == np.float32:
-            np.testing.assert_allclose(got, want, rtol=3e-6, atol=3e-6, err_msg=name)
-        else:
-            np.testing.assert_array_equal(got, want, err_msg=name)
+    check_results(session.run(program, arrays), program, arrays)
 
 
 def node_runs() -> Iterator[Any]:

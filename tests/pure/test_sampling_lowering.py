@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.ops import Program
 from pie_edge.sampling import parse
 from pie_edge.sampling.dialects.kernel import Call, Kernel
@@ -17,21 +15,12 @@ from pie_edge.sampling.dialects.planner import plan
 from pie_edge.sampling.dialects.scalar import Scalar
 from tests.pure.test_sampling_nodes import RUNS, of_one_node
 from tests.support.epilogue_graphs import Case, cases
-from tests.support.epilogues import Wire, arrays_of, random_arrays
+from tests.support.epilogues import Wire, arrays_of, check_results, random_arrays
 from tests.support.plan_interpreter import run_plan
 
 
 def check(program: Program, arrays: dict[str, Any], round_bytes: int = 1 << 26) -> None:
-    found = run_plan(plan(program, round_bytes), program, arrays)
-    expected = run_nodes(program, arrays)
-    assert found.keys() == expected.keys()
-    for name, want in expected.items():
-        got = found[name]
-        assert got.dtype == want.dtype
-        if want.dtype == np.float32:
-            np.testing.assert_allclose(got, want, rtol=3e-6, atol=3e-6, err_msg=name)
-        else:
-            np.testing.assert_array_equal(got, want, err_msg=name)
+    check_results(run_plan(plan(program, round_bytes), program, arrays), program, arrays)
 
 
 @pytest.mark.parametrize("node", RUNS, ids=[f"{i}-{r[0]}" for i, r in enumerate(RUNS)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,19 @@ class Wire:
     def text(self, *outputs: Any) -> str:
         result = "one" if len(outputs) == 1 else "tuple"
         return json.dumps({"v": 1, "nodes": self.nodes, "outputs": list(outputs), "result": result})
+
+
+def check_results(found: Mapping[str, Any], program: Program, arrays: dict[str, Any]) -> None:
+    """That they are the reference's."""
+    expected = run_nodes(program, arrays)
+    assert found.keys() == expected.keys()
+    for name, want in expected.items():
+        got = found[name]
+        assert got.dtype == want.dtype
+        if want.dtype == np.float32:
+            np.testing.assert_allclose(got, want, rtol=3e-6, atol=3e-6, err_msg=name)
+        else:
+            np.testing.assert_array_equal(got, want, err_msg=name)
 
 
 def arrays_of(epilogue: Epilogue, passes: Sequence[Pass], spare: int = 0) -> tuple[Program, dict[str, Any]]:
