@@ -27,7 +27,7 @@ class Window:
     memory: int
     next: float
     errors: int
-    why: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
