@@ -66,12 +66,12 @@ def sharded(folder: Path) -> Path:
 
 async def loaded(path: Path, backend: str) -> int:
     """Bytes in use once the model is loaded as ``run`` loads it."""
-    settings = load({"backend": backend}).settings
+    settings, choice = load({"backend": backend}).settings, choose(backend)
     with open_checkpoint(path) as checkpoint:
         facts = registry.facts(checkpoint)
         spec, family = registry.read(facts), registry.family(facts)
         engine = await runtime._open_engine(
-            "tiny", checkpoint, spec, family, choose(backend), settings, runtime._silent
+            "tiny", checkpoint, spec, family, choice, *choice.devices, settings, runtime._silent
         )
         used: int = engine._device._backend.footprint((), (), None)
         await engine.close()
