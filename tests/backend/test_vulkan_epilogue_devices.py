@@ -19,7 +19,7 @@ from pie_edge.sampling import parse
 from pie_edge.sampling.dialects.kernel import Kernel
 from pie_edge.sampling.dialects.planner import plan
 from tests.pure.test_sampling_nodes import CASES, VOCABULARY
-from tests.support.epilogues import Wire
+from tests.support.epilogues import HIDDEN, Wire
 
 HERE = Path(__file__).parent
 EPILOGUES = [str(HERE / "test_epilogues_on_devices.py"), str(HERE / "test_vulkan_epilogue_wide.py")]
@@ -63,7 +63,7 @@ def test_assembled_modules_are_valid_spirv(tmp_path: Path) -> None:
         wire = Wire()
         node = wire.add(name, *(wire.parameter(dtype, shape) for dtype, shape, _ in operands), **attributes)
         text = wire.text(*([node, result] for result in range(len(NODES[name].results))))
-        program = parse(text, vocabulary=VOCABULARY, rows=2).program(6)
+        program = parse(text, vocabulary=VOCABULARY, rows=2, hidden=HIDDEN).program(6)
         made = plan(program)
         places = dict.fromkeys(
             (value.name for role in (Role.INPUT, Role.OUTPUT) for value in program.by_role(role)), 64
