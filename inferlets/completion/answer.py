@@ -76,7 +76,9 @@ class Answer:
         if parts.called or phase.is_cut:
             return phase
         if parts.began:
-            self.generated -= take_back(self._context)
+            taken = take_back(self._context)
+            self.generated -= taken
+            self._sink.count(-taken)
         elif parts.reasoning:
             close(self._context)
         return phase

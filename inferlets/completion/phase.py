@@ -24,6 +24,7 @@ class Phase:
         self._thinks = thinks
         self._logprobs = Logprobs(parts) if scored else None
         self._told = 0
+        self._counted = 0
 
     @property
     def is_cut(self) -> bool:
@@ -39,6 +40,8 @@ class Phase:
     def _tell(self) -> None:
         """What the last step gave."""
         parts, text = self.parts, self.generation.text
+        self._sink.count(self.generation.usage.generated - self._counted)
+        self._counted = self.generation.usage.generated
         if parts.thoughts:
             self._sink.add("t", self._number, parts.thoughts)
             parts.thoughts = ""

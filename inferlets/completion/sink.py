@@ -15,6 +15,11 @@ class Sink:
     def __init__(self) -> None:
         self._events: list[str] = []
         self._size = 0
+        self._generated = self._told = 0
+
+    def count(self, generated: int) -> None:
+        """So many tokens more, in whatever answer; the next message says how many there are by then."""
+        self._generated += generated
 
     def add(self, *event: Any) -> None:
         """One event: what it is, and its fields."""
@@ -29,6 +34,9 @@ class Sink:
     def flush(self) -> None:
         events, self._events, self._size = self._events, [], 0
         if events:
+            if self._generated != self._told:
+                self._told = self._generated
+                events.append(f'["g",{self._told}]')
             session.send("[" + ",".join(events) + "]")
 
     def refuse(self, error: errors.PieError) -> None:

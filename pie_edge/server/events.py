@@ -7,6 +7,7 @@ is and its fields:
     ["c", choice, index, id or null, name]                  CallBegan
     ["a", choice, index, text]                              CallArguments
     ["e", choice, reason, stop string or null]              Ended
+    ["g", generated]                                        Counted
     ["k", tokens]                                           Kept
     ["u", prompt, cached, generated, reasoning]             Usage
     ["n", tokens]                                           a count, or how many tokens ``embedding`` has read: its last
@@ -32,6 +33,7 @@ from pie_edge.server.generation import (
     Began,
     CallArguments,
     CallBegan,
+    Counted,
     Ended,
     Event,
     Kept,
@@ -163,6 +165,7 @@ _KINDS: dict[str, Callable[..., Event]] = {
     "c": _call,
     "a": lambda choice, index, text: CallArguments(_whole(choice), _whole(index), _text(text)),
     "e": _ended,
+    "g": lambda generated: Counted(_whole(generated)),
     "k": lambda tokens: Kept(tuple(map(_whole, tokens))),
     "u": lambda *counts: Usage(*map(_whole, counts)),
 }

@@ -162,6 +162,13 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """How many tokens were made so far, in all choices: for whoever watches, since an answer may end without ``Usage``."""
+
+    generated: int
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """All tokens of a generation that was to be kept, for ``After``."""
 
@@ -178,7 +185,7 @@ class Usage:
     reasoning: int = 0
 
 
-Event = Began | Piece | Thought | CallBegan | CallArguments | Ended | Kept | Usage
+Event = Began | Piece | Thought | CallBegan | CallArguments | Ended | Counted | Kept | Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pie_edge.server.generation import (
     CallBegan,
     Card,
     Conversation,
+    Counted,
     Event,
     Piece,
     Request,
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pie_edge.server.metrics import HttpMetrics
+
+
+LEFT = 499
+"""In place of a status, for a client that went away before its answer was whole: nginx's word for it."""
 
 
 class Observing:
@@ -50,28 +55,53 @@ class Observing:
         # From here on it has this id, whatever the client's was.
         named = [pair for pair in scope["headers"] if pair[0] != b"x-request-id"]
         scope["headers"] = [*named, (b"x-request-id", exchange.id.encode())]
-
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                exchange.status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = exchange.id
-            await send(message)
-
+        answer = _Answer(exchange, receive, send)
         token = current.set(exchange)
         # Whoever looks at the figures is none of them.
         counted = scope["path"] not in QUIET
         self._metrics.active(int(counted))
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, answer.receive, answer.send)
+            answer.ended()
         finally:
             current.reset(token)
             self._metrics.active(-int(counted))
             exchange.ended = time.perf_counter()
-            # Without an answer it was the client that left, or an exception of ours, which the server answers with 500.
-            exchange.status = exchange.status or 500
+            # Without an answer there was an exception of ours, which the server answers with 500.
+            exchange.status = LEFT if answer.left else exchange.status or 500
             exchange.path = _route(scope)
             for listener in self._listeners:
                 listener.ended(exchange)
+
+
+class _Answer:
+    """What passes to and from the client of one exchange. ``left``: it went away before it had its answer whole."""
+
+    def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        self.left = False
+        self._whole = False
+        self._exchange = exchange
+        self._receive = receive
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._exchange.status = message["status"]
+            MutableHeaders(scope=message)["x-request-id"] = self._exchange.id
+        # Noted before it goes: a server says that the client is gone after the answer, too.
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self._whole |= last and not self.left
+        await self._send(message)
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self.left |= message["type"] == "http.disconnect" and not self._whole
+        return message
+
+    def ended(self) -> None:
+        """The app is done, without an exception: it leaves an answer that isn't whole for want of a client alone, one that
+        sends or reads nothing for too long included."""
+        self.left |= not self._whole
 
 
 def _headers(scope: Scope, *names: bytes) -> dict[bytes, str]:
@@ -142,5 +172,7 @@ class Observed:
                 if event.choice in answers:
                     self._metrics.interval(now - answers[event.choice])
                 answers[event.choice] = now
+            case Counted():
+                exchange.generated = event.generated
             case Usage():
                 exchange.prompt, exchange.cached, exchange.generated = event.prompt, event.cached, event.generated
