@@ -25,6 +25,11 @@ class Behind:
     pool: PagePool
     window: int
 
+    def longest(self, context: int) -> int:
+        """How many tokens a context can have, of the ``context`` that the model is good for: no more than all pages hold, but
+        where they are released a context may go on."""
+        return context if self.window else min(context, self.pool.total * self.pool.page_size)
+
     def check(self, who: str, context: WorkingSet, start: int, positions: Sequence[int]) -> None:
         """Raises Irreversible for a pass at place ``start`` of which some row would see a key that was released."""
         if not context.gone:

@@ -59,6 +59,7 @@ class Engine:
         handles = itertools.count(1)
         self.pool = PagePool(device.cache.pages, device.cache.page_size, device.growth)
         self.behind = Behind(self.pool, device.window)
+        self.longest = self.behind.longest(facts.context)
         self.prefixes = PrefixIndex(self.pool)
         self.residency = Residency(self.pool, self.prefixes, handles)
         self.parking = Parking(device.park_memory, spill)

@@ -32,6 +32,7 @@ class Replicas:
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.engines = tuple(engines)
         self.facts = engines[0].facts
+        self.longest = min(engine.longest for engine in engines)
         self.adapters = engines[0].adapters
         self.observable_layers = min(engine.observable_layers for engine in engines)
         self.reversible = engines[0].reversible

@@ -128,7 +128,7 @@ class Host:
             sandbox,
             engine,
             Model(
-                facts,
+                replace(facts, context=engine.longest),
                 tokenizer,
                 turns,
                 Constraints(tokenizer, facts.vocabulary),

@@ -201,6 +201,7 @@ def tensor(dtype: str, value: Any) -> HostTensor:
 class Engine:
     def __init__(self, pages: int = 100_000) -> None:
         self.facts = Facts()
+        self.longest = self.facts.context
         self.observable_layers = 0
         self.adapters = ()
         self.reversible = None

@@ -53,7 +53,7 @@ def card_of(runtime: Runtime) -> Card:
     host = runtime.host
     return Card(
         name=facts.name,
-        context=facts.context,
+        context=runtime.engine.longest,
         created=CREATED,
         chat=host.chats,
         embeds=bool(facts.pooling),

@@ -13,7 +13,7 @@ import pytest
 from starlette.routing import Route
 
 from pie_edge.errors import InferletFailed, ResourceError
-from pie_edge.server import anthropic, google, openai
+from pie_edge.server import anthropic, google, models, openai
 from pie_edge.server.failures import failure
 from pie_edge.server.generation import Service
 from tests.server.host_service import serving
@@ -75,6 +75,52 @@ def test_google_s_clients_are_told_that_their_argument_is_invalid(url: str, meth
 def test_tokens_beyond_the_context_are_counted(url: str) -> None:
     body = {"model": MODEL, "prompt": [5] * 2_000_000}
     assert refused(f"{url}/v1/completions", body, "2000000 tokens")["code"] == "context_length_exceeded"
+
+
+@pytest.fixture(scope="module")
+def few(scripted: tuple[Scripted, Path]) -> Iterator[str]:
+    """Of a server with fewer pages than the model's context has."""
+    with serving(
+        scripted[1], lambda service: [*models.routes(service), *every_route(service)], kv_memory=80 * 4096
+    ) as served:
+        yield served.url
+
+
+def told(url: str, **headers: str) -> Any:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def test_no_more_context_is_advertised_than_the_pages_hold(few: str) -> None:
+    held = told(f"{few}/v1/models")["data"][0]["max_model_len"]
+    assert held % 16 == 0 and 0 < held < 80 * 16
+    assert told(f"{few}/v1beta/models/{MODEL}")["inputTokenLimit"] == held
+    found = told(f"{few}/v1/models/{MODEL}", **{"anthropic-version": "2023-06-01"})
+    assert found["max_input_tokens"] == held
+
+
+def test_what_all_pages_can_t_hold_is_refused_for_good_with_both_counts(few: str) -> None:
+    held = told(f"{few}/v1/models")["data"][0]["max_model_len"]
+    error = refused(f"{few}/v1/completions", {"model": MODEL, "prompt": [5] * (held + 1)}, f"length is {held} tokens")
+    assert error["code"] == "context_length_exceeded" and f"{held + 1} tokens" in error["message"]
+    said = {"messages": [{"role": "user", "content": "well " * held}]}
+    error = refused(f"{few}/v1/messages", {"model": MODEL, "max_tokens": 5, **said}, f"tokens > {held} maximum")
+    assert error["message"].startswith("prompt is too long")
+    contents = [{"parts": [{"text": "well " * held}]}]
+    error = refused(f"{few}/v1beta/models/{MODEL}:generateContent", {"contents": contents}, f"allowed ({held})")
+    assert error["status"] == "INVALID_ARGUMENT"
+
+
+def test_a_prompt_that_takes_all_pages_there_are_is_answered(few: str) -> None:
+    held = told(f"{few}/v1/models")["data"][0]["max_model_len"]
+    for length, generated in ((held, 1), (held - 1, 2)):
+        body = {"model": MODEL, "prompt": [5] * length, "max_tokens": 40, "ignore_eos": True}
+        data = json.dumps(body).encode()
+        asked = urllib.request.Request(f"{few}/v1/completions", data, {"content-type": "application/json"})
+        with urllib.request.urlopen(asked, timeout=60) as answer:
+            found = json.loads(answer.read())
+        assert found["usage"]["prompt_tokens"] == length
+        assert found["choices"][0]["finish_reason"] == "length" and found["usage"]["completion_tokens"] == generated
 
 
 def test_what_an_inferlet_can_t_have_is_no_fault_of_the_server_s() -> None:
