@@ -237,15 +237,18 @@ def config_path(environment: Mapping[str, str] = os.environ) -> Path:
     return folder / "pie-edge" / "config.toml"
 
 
-def load(flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ) -> Configuration:
-    """The settings in force. ``flags`` are by setting name; those that are None weren't given.
+def load(
+    flags: Mapping[str, Any] | None = None, environment: Mapping[str, str] = os.environ, *, typed: bool = True
+) -> Configuration:
+    """The settings in force. ``flags`` are by setting name; those that are None weren't given. They were ``typed`` on a command
+    line, or else a program gave them by these names.
 
     Raises ConfigError naming the setting, where it was set, what was found and what is accepted.
     """
     path = config_path(environment)
     values: dict[str, Any] = {name: key.default for name, key in KEYS.items()}
     origins = dict.fromkeys(KEYS, "default")
-    layers = [_from_file(path, environment), _from_environment(environment), _from_flags(flags or {})]
+    layers = [_from_file(path, environment), _from_environment(environment), _from_flags(flags or {}, typed)]
     for layer in layers:
         for name, (value, origin) in layer.items():
             values[name], origins[name] = value, origin
@@ -269,7 +272,7 @@ def settings_from(document: Mapping[str, Any]) -> Settings:
 Layer = dict[str, tuple[Any, str]]
 
 
-def _from_flags(flags: Mapping[str, Any]) -> Layer:
+def _from_flags(flags: Mapping[str, Any], typed: bool) -> Layer:
     layer: Layer = {}
     for name, given in flags.items():
         if given is not None:
@@ -277,7 +280,8 @@ def _from_flags(flags: Mapping[str, Any]) -> Layer:
             if key is None:
                 raise ConfigError(f"{name} is no setting of pie-edge{_nearest(name, KEYS)}")
             value = key.kind.read(given) if isinstance(given, str) else given
-            layer[name] = _checked(key, value, key.flag), key.flag
+            place = key.flag if typed else "settings"
+            layer[name] = _checked(key, value, place), place
     return layer
 
 

@@ -221,7 +221,7 @@ async def _open_engine(
             version=str(checkpoint.config.get("general.version", "")),
             hidden=spec.hidden,
             pooling=pooled.kind,
-            unpooled=pooled.reason,
+            unpooled=pooled.refusal,
             sampling=recommended(checkpoint) if settings.generation_config else (),
         )
         spill = FileSpill(cache_folder() / "parked")

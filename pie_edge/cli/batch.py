@@ -11,6 +11,7 @@ import typer
 
 from pie_edge import remedies
 from pie_edge.cli import interrupts
+from pie_edge.cli.options import GenerationConfig, Pooling
 from pie_edge.cli.outcome import FAILED, reported
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
@@ -31,6 +32,8 @@ def batch(
     device: Annotated[
         str | None, typer.Option(help="The backend's device, or several with commas: index or part of a name.")
     ] = None,
+    pooling: Pooling = None,
+    generation_config: GenerationConfig = None,
     parallel: Annotated[int, typer.Option(min=1, max=4096, help="Requests under way at once.")] = 64,
     url: Annotated[str | None, typer.Option("--url", help="A running server, instead of one for this batch.")] = None,
     api_key: Annotated[
@@ -42,7 +45,8 @@ def batch(
 
     Answers come as they are ready. The same command goes on where an earlier one was interrupted.
     """
-    settings = load({"model": model, "backend": backend, "device": device}).settings
+    flags = {"model": model, "backend": backend, "device": device}
+    settings = load({**flags, "pooling": pooling, "generation_config": generation_config}).settings
     notes = Notes(quiet=quiet)
     try:
         tally = interrupts.run(_run(requests, answers, parallel, url, api_key, settings, notes))

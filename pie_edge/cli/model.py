@@ -81,6 +81,8 @@ def show(
     if as_json:
         _print_json(facts | {"needs": needed})
         return
+    if why := facts.pop("unpooled"):
+        facts["pooling"] = f"none: {why}"
     rows = [(label, _cell(label, value)) for label, value in facts.items()] + needs.lines(needed)
     width = max(len(label) for label, _ in rows)
     for label, told in rows:
@@ -108,7 +110,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     from pie_edge.model.recommended import recommended
     from pie_edge.text import open_text
 
-    tensors = checkpoint.tensors.values()
+    tensors, pooled = checkpoint.tensors.values(), pooling(checkpoint)
     encodings = Counter[str]()
     for tensor in tensors:
         encodings[tensor.encoding] += tensor.nbytes
@@ -120,7 +122,8 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
         "encodings": dict(encodings.most_common()),
         "licence": _licence(checkpoint),
         "chat_template": _template(checkpoint),
-        "pooling": pooling(checkpoint).kind or None,
+        "pooling": pooled.kind or None,
+        "unpooled": pooled.reason or None,
     }
     try:
         facts["sampling"] = dict(recommended(checkpoint))
@@ -181,8 +184,6 @@ def _cell(label: str, value: Any) -> str:
         return f"yes, {len(value)} characters" if value else "none"
     if label == "sampling":
         return ", ".join(f"{name} {number:g}" for name, number in value.items()) or "none"
-    if label == "pooling":
-        return value or "none"
     if label == "encodings":
         return ", ".join(f"{name} {_mebibytes(nbytes)}" for name, nbytes in value.items())
     if isinstance(value, bool):

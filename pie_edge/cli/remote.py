@@ -18,7 +18,7 @@ from pie_edge.cli.inputs import parse_words, read_object
 from pie_edge.cli.outcome import print_json, reported
 from pie_edge.cli.output import Printed
 from pie_edge.cli.progress import Notes
-from pie_edge.errors import Unsupported
+from pie_edge.errors import Unsupported, UsageError
 
 if TYPE_CHECKING:
     from pie_edge.client import Client, Instance
@@ -51,8 +51,7 @@ def submit(
 ) -> None:
     """Start an inferlet on a server, and print its id. Words after -- are its input, as those of run."""
     given = (read_object(input_file) if input_file else {}) | parse_words(context.obj or [])
-    path = Path(program)
-    runnable: Path | str = path if path.exists() else program
+    runnable = _runnable(program)
 
     async def work(client: Client) -> None:
         if follow:
@@ -65,6 +64,16 @@ def submit(
             print(id)
 
     _with_client(url, api_key, work)
+
+
+def _runnable(program: str) -> Path | str:
+    """A file, or else a name, which has no slash. Raises UsageError for a file that isn't there."""
+    path = Path(program)
+    if path.exists():
+        return path
+    if path.name != program:
+        raise UsageError(f"{program} is not there; name a Python file, or a program that the server knows by name")
+    return program
 
 
 @reported

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pie_edge import remedies
+from pie_edge.cli.options import GenerationConfig, Pooling
 from pie_edge.cli.outcome import reported
 from pie_edge.cli.progress import Notes
 from pie_edge.config import Settings, load
@@ -30,16 +31,8 @@ def serve(
     device: Annotated[
         str | None, typer.Option(help="The backend's device, or several with commas: index or part of a name.")
     ] = None,
-    pooling: Annotated[
-        str | None, typer.Option(help="How vectors of texts are pooled: auto, mean, last, cls or none. [default: auto]")
-    ] = None,
-    generation_config: Annotated[
-        bool | None,
-        typer.Option(
-            "--generation-config/--no-generation-config",
-            help="Sample as the checkpoint recommends where a request doesn't say how. [default: yes]",
-        ),
-    ] = None,
+    pooling: Pooling = None,
+    generation_config: GenerationConfig = None,
     api_key: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY", help="A key of which clients have to give one; may be given again."),

@@ -24,7 +24,9 @@ PATIENCE = 10.0
 
 @reported
 def top(
-    server: Annotated[str, typer.Argument(metavar="[URL]", help="The server.")] = DEFAULT_URL,
+    server: Annotated[
+        str, typer.Argument(metavar="[URL]", envvar="PIE_EDGE_URL", help="The server.", show_envvar=True)
+    ] = DEFAULT_URL,
     api_key: Annotated[
         str, typer.Option(envvar="PIE_EDGE_API_KEY", help="The server's key, if it has one.", show_envvar=True)
     ] = "",

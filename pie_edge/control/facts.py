@@ -21,7 +21,7 @@ class ModelFacts:
     """Entries of a hidden state."""
     pooling: str = ""
     """How a text's vector comes of its hidden states, one of ``model.pooling.KINDS``; empty where nothing says how,
-    and ``unpooled`` then is why."""
+    and ``unpooled`` then is why, and what would help."""
     unpooled: str = ""
     sampling: tuple[tuple[str, float], ...] = ()
     """What it recommends to sample with (``model.recommended``)."""

@@ -26,16 +26,25 @@ _MODES = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
+_NAMED = "--pooling {0} (the setting pooling, or PIE_EDGE_POOLING)"
+"""A value of the setting, by all names that it can be given by."""
 _STEPS = ("Transformer", "Pooling", "Normalize")
 """Modules that are as the server does it: its vectors have unit length anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pooling:
-    """``kind`` is one of ``KINDS``, or empty: then ``reason`` says why there is none, as the end of a sentence."""
+    """``kind`` is one of ``KINDS``, or empty: then ``reason`` says why there is none, as the end of a sentence, and ``remedy``
+    what would change that."""
 
     kind: str = ""
     reason: str = ""
+    remedy: str = f"Serve a checkpoint that declares pooling, or say how with {_NAMED.format('mean, last or cls')}"
+
+    @property
+    def refusal(self) -> str:
+        """Reason and remedy, for whoever asked for a vector; empty where there are vectors."""
+        return "" if self.kind else f"{self.reason}. {self.remedy}"
 
 
 class CheckpointLike(Protocol):
@@ -52,7 +61,7 @@ class CheckpointLike(Protocol):
 def pooling(checkpoint: CheckpointLike, setting: str = "auto") -> Pooling:
     """What the checkpoint declares, unless the setting is a kind itself or ``none``."""
     if setting == "none":
-        return Pooling(reason="the setting pooling is none")
+        return _switched_off(pooling(checkpoint))
     if setting != "auto":
         return Pooling(setting)
     files = checkpoint.metadata
@@ -70,6 +79,15 @@ def pooling(checkpoint: CheckpointLike, setting: str = "auto") -> Pooling:
 
 
 _UNDECLARED = Pooling(reason="its files declare no pooling, as those of models that continue text don't")
+
+
+def _switched_off(declared: Pooling) -> Pooling:
+    """By the setting, of a checkpoint that has ``declared`` this."""
+    reason = "the setting pooling is none"
+    if not declared.kind:
+        return Pooling(reason=reason)
+    remedy = f"Its files declare pooling by {declared.kind}: leave out {_NAMED.format('none')}"
+    return Pooling(reason=reason, remedy=remedy)
 
 
 def _known(kind: str) -> Pooling:

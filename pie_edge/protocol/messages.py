@@ -149,7 +149,7 @@ class Welcome:
 class ModelCard:
     """``device`` says where it runs, ``thinks`` whether it thinks before it answers: ``never``, ``always``,
     or ``switched``, as a request says. ``embeds`` is whether it gives vectors of texts, of ``hidden`` entries, or ``unpooled``
-    why it gives none, as the end of a sentence. ``sampling`` is what the checkpoint recommends to sample with, by name."""
+    why it gives none and what would help. ``sampling`` is what the checkpoint recommends to sample with, by name."""
 
     name: str
     context: int

@@ -33,7 +33,7 @@ def main(command: Sequence[str] = ENGINE) -> None:
 
 
 async def _serve(flags: dict[str, Any], tell: Callable[[Any], None], command: Sequence[str]) -> None:
-    async with serving(load(flags).settings, command=command) as server:
+    async with serving(load(flags, typed=False).settings, command=command) as server:
         lifeline.watch(server.stop, grace=server.drain + lifeline.GRACE_SECONDS)
         tell({"url": server.url})
         running = asyncio.create_task(server.run())

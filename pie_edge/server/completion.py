@@ -66,10 +66,7 @@ class CompletionService:
     ) -> tuple[list[Sequence[float]], int]:
         card = self.card
         if not card.embeds:
-            raise Unsupported(
-                f"{card.name} gives no embeddings: {card.unpooled}. Serve a checkpoint that declares pooling, or say how with "
-                "--pooling mean, last or cls"
-            )
+            raise Unsupported(f"{card.name} gives no embeddings: {card.unpooled}")
         vectors: list[Sequence[float]] = []
         tokens: int | None = None
         given = {"inputs": list(texts), "dimensions": dimensions}

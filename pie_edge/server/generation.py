@@ -202,7 +202,7 @@ class Card:
     thinks: Thinks = "never"
     description: str = ""
     unpooled: str = ""
-    """Why it gives none, as the end of a sentence."""
+    """Why it gives none and what would help, as the end of a text."""
     hidden: int = 0
     """Entries of a vector."""
     vocabulary: int = 0

@@ -20,6 +20,7 @@ from pie_edge.backend_choice import Choice, PassedOver
 from pie_edge.cli import main
 from pie_edge.cli.output import shown
 from pie_edge.cli.progress import Notes
+from pie_edge.config import Settings
 from pie_edge.errors import InferletFailed, ModelNotFound, OutOfPages
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "main.py", line 3, in main\nValueError: no\n'
@@ -322,6 +323,26 @@ def test_config_init_writes_the_file_once_and_show_says_where_each_setting_is_fr
     assert shown_settings["threads"] == {"value": 2, "origin": "PIE_EDGE_THREADS"}
     assert shown_settings["page_size"] == {"value": 16, "origin": "default"}
     assert "threads           = 2" in run("config", "show")[1]
+
+
+def test_a_batch_is_told_how_to_pool_and_to_sample_as_a_server_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    async def answer(*given: Any) -> Any:
+        asked.append(next(one for one in given if isinstance(one, Settings)))
+        return SimpleNamespace(done=0, failed=0, before=0)
+
+    monkeypatch.setattr("pie_edge.cli.batch._run", answer)
+    assert run("batch", "in", "out", "--pooling", "mean", "--no-generation-config")[0] == 0
+    assert run("batch", "in", "out")[0] == 0
+    assert [(one.pooling, one.generation_config) for one in asked] == [("mean", False), ("auto", True)]
+
+
+def test_a_file_that_is_not_there_is_submitted_to_nobody(run: Run) -> None:
+    for program in ("/nonexist.py", "here/main.py"):
+        status, _, err = run("submit", program, "--url", "http://127.0.0.1:1")
+        assert (status, f"{program} is not there" in err) == (2, True)
+    assert "there is no server" in run("submit", "name", "--url", "http://127.0.0.1:1")[2]
 
 
 def test_a_wrong_setting_stops_every_command_that_reads_settings(run: Run, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pie_edge.cli import main
 from pie_edge.cli.model import describe
 from pie_edge.errors import BadCheckpoint
 from pie_edge.model.pooling import Pooling, pooling
@@ -66,6 +68,15 @@ def test_a_setting_says_it_instead() -> None:
     assert pooling(files, "none").kind == "" and "setting" in pooling(files, "none").reason
 
 
+def test_what_switched_vectors_off_is_what_is_to_be_left_out() -> None:
+    refused = pooling(gguf(qwen3__pooling_type=1), "none").refusal
+    assert "declare pooling by mean: leave out --pooling none" in refused and "PIE_EDGE_POOLING" in refused
+    for files in (Files(), gguf(qwen3__pooling_type=4)):
+        assert "--pooling mean, last or cls (the setting pooling, or PIE_EDGE_POOLING)" in pooling(files).refusal
+        assert "leave out" not in pooling(files, "none").refusal
+    assert pooling(Files(), "mean").refusal == ""
+
+
 def config(**stated: Any) -> Files:
     return Files({"generation_config.json": stated})
 
@@ -108,3 +119,15 @@ def test_model_show_tells_both(tmp_path: Path, stated: dict[str, Any], told: dic
         found = describe(checkpoint)
     assert {name: found[name] for name in told} == told
     assert found["runs"] or "recommends a top_p of 7" in found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("pooling", "told"), [("last", "last"), ("max", "none: its files declare pooling by max, and")]
+)
+def test_model_show_tells_what_was_found_where_it_can_t_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pooling: str, told: str
+) -> None:
+    folder = embedding_model.write(tmp_path / "model", pooling)
+    with pytest.raises(SystemExit):
+        main(["model", "show", str(folder), "--backend", "cpu"])
+    assert re.search(rf"^pooling +{told}", capsys.readouterr().out, re.MULTILINE)

@@ -270,6 +270,9 @@ def test_a_server_of_one_s_own_starts_and_ends_with_its_block() -> None:
             with pytest.raises(kind):
                 async with TinyServer(model, settings):
                     pass
+        with pytest.raises(errors.ConfigError, match='^settings: pooling is "max"; it must be'):
+            async with TinyServer("tiny", {"pooling": "max"}):
+                pass
 
     asyncio.run(body())
 

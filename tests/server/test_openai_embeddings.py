@@ -147,6 +147,14 @@ def test_a_model_that_declares_nothing_is_refused_with_the_remedy(folder: Path, 
         assert client.completions.create(model=NAME, prompt="a", max_tokens=2).object == "text_completion"
 
 
+def test_a_model_whose_vectors_were_switched_off_says_by_what(folder: Path) -> None:
+    with (
+        asked(folder, pooling="none") as (client, _),
+        pytest.raises(openai.BadRequestError, match="declare pooling by last: leave out --pooling none"),
+    ):
+        client.embeddings.create(model=NAME, input="a")
+
+
 def test_a_gguf_file_says_it_in_a_number(tmp_path: Path) -> None:
     config = embedding_model.CONFIG
     path = write_gguf(tmp_path / f"{NAME}.gguf", config, make_weights(config), byte_tokens=True, pooling_type=1)

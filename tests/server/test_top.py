@@ -96,6 +96,15 @@ def test_once_prints_the_figures_since_the_start(capsys: pytest.CaptureFixture[s
     assert "idle 25%" in found["device"]
 
 
+def test_without_a_url_the_server_is_the_one_that_the_environment_names(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(exposition(1, [])) as url:
+        monkeypatch.setenv("PIE_EDGE_URL", url)
+        status, out, _ = shown(capsys, "--once")
+    assert status == 0 and "[bold]tiny[/bold] on cpu" in out
+
+
 def test_each_of_several_devices_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     pages = {"pages_used": 3, "pages_cached": 2, "pages_free": 95}
     devices = [

@@ -48,6 +48,7 @@ class Programs:
             return self._installed[name]
         if name not in self._builtin:
             raise UsageError(
-                f"there is no program {name[:80]!r} here; there are {', '.join(self.names)}. Install it first"
+                f"there is no program {name[:80]!r} here; there are {', '.join(self.names)}. Install it first, or name "
+                "a file that is there"
             )
         return self._builtin[name]
