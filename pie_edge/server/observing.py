@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import MutableHeaders
@@ -134,16 +135,15 @@ class Observed:
 
     async def generate(self, request: Request) -> AsyncGenerator[Event, None]:
         exchange = current.get()
-        answers: dict[int, float] = {}
+        noted = _Noted()
         async with aclosing(self._service.generate(request)) as events:
             try:
                 async for event in events:
                     if exchange is not None:
-                        self._note(exchange, event, answers)
+                        self._note(exchange, event, noted)
                     yield event
             except PieError as error:
-                if exchange is not None:
-                    exchange.code = getattr(error, "cause", None) or error.code
+                _failed(error)
                 raise
 
     async def count(self, prompt: Conversation | Text) -> int:
@@ -155,24 +155,49 @@ class Observed:
     async def embed(
         self, texts: Sequence[str | Sequence[int]], dimensions: int | None = None
     ) -> tuple[list[Sequence[float]], int]:
-        vectors, tokens = await self._service.embed(texts, dimensions)
+        try:
+            vectors, tokens = await self._service.embed(texts, dimensions)
+        except PieError as error:
+            _failed(error)
+            raise
         if (exchange := current.get()) is not None:
             exchange.model, exchange.prompt = self.card.name, tokens
         return vectors, tokens
 
-    def _note(self, exchange: Exchange, event: Event, answers: dict[int, float]) -> None:
-        """``answers`` are when each choice last got a token."""
+    def _note(self, exchange: Exchange, event: Event, noted: _Noted) -> None:
         now = time.perf_counter()
         match event:
             case Began():
                 exchange.started, exchange.model = exchange.started or now, self.card.name
-                exchange.prompt, exchange.cached = event.prompt, event.cached
+                noted.count(exchange, event.prompt, event.cached, 0)
             case Piece() | Thought() | CallBegan() | CallArguments():
                 exchange.first, exchange.last = exchange.first or now, now
-                if event.choice in answers:
-                    self._metrics.interval(now - answers[event.choice])
-                answers[event.choice] = now
+                if event.choice in noted.answers:
+                    self._metrics.interval(now - noted.answers[event.choice])
+                noted.answers[event.choice] = now
             case Counted():
-                exchange.generated = event.generated
+                noted.count(exchange, noted.prompt, noted.cached, event.generated)
             case Usage():
-                exchange.prompt, exchange.cached, exchange.generated = event.prompt, event.cached, event.generated
+                noted.count(exchange, event.prompt, event.cached, event.generated)
+
+
+@dataclass(slots=True)
+class _Noted:
+    """Of one generation, of which a request may have several: its tokens so far, and when each choice last got one."""
+
+    prompt: int = 0
+    cached: int = 0
+    generated: int = 0
+    answers: dict[int, float] = field(default_factory=dict)
+
+    def count(self, exchange: Exchange, prompt: int, cached: int, generated: int) -> None:
+        """It has so many by now, and the exchange those that are new."""
+        exchange.prompt += prompt - self.prompt
+        exchange.cached += cached - self.cached
+        exchange.generated += generated - self.generated
+        self.prompt, self.cached, self.generated = prompt, cached, generated
+
+
+def _failed(error: PieError) -> None:
+    if (exchange := current.get()) is not None:
+        exchange.code = getattr(error, "cause", None) or error.code

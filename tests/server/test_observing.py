@@ -19,9 +19,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from pie_edge.cli.serve import LoggedNotes
-from pie_edge.errors import InferletFailed, OutOfPages, PieError, UsageError
+from pie_edge.errors import InferletFailed, OutOfPages, PieError, Unsupported, UsageError
 from pie_edge.server import logs, observing, traces
-from pie_edge.server.exchange import Exchange
+from pie_edge.server.exchange import Exchange, current
+from pie_edge.server.generation import Request, Text
+from pie_edge.server.metrics import HttpMetrics
 from tests.backend.test_statistics import answers
 from tests.server.watched import PIECES, SECRET, Scripted, ask, watched
 from tests.support.reference_backend import ReferenceBackend
@@ -228,6 +230,38 @@ def test_an_error_is_told_by_its_code(error: PieError, code: str, logged: io.Str
     asyncio.run(body())
     assert [exchange.code for exchange in kept.exchanges] == [code]
     assert json.loads(logged.getvalue())["error"] == code
+
+
+def test_the_tokens_of_a_request_are_those_of_all_its_generations() -> None:
+    exchange, metrics = Exchange("r1", "POST", "/v1/completions"), HttpMetrics()
+
+    async def body() -> None:
+        current.set(exchange)
+
+        async def one() -> None:
+            async for _ in observing.Observed(Scripted(), metrics).generate(Request(Text("hi"))):
+                pass
+
+        await asyncio.gather(one(), one())
+
+    asyncio.run(body())
+    assert (exchange.prompt, exchange.cached, exchange.generated) == (24, 16, 6)
+
+
+def test_a_refusal_of_vectors_is_told_by_its_code() -> None:
+    exchange = Exchange("r1", "POST", "/v1/embeddings")
+
+    class Refusing(Scripted):
+        async def embed(self, texts: Any, dimensions: int | None = None) -> Any:
+            raise Unsupported("none")
+
+    async def body() -> None:
+        current.set(exchange)
+        with pytest.raises(Unsupported):
+            await observing.Observed(Refusing(), HttpMetrics()).embed(["hi"])
+
+    asyncio.run(body())
+    assert exchange.code == "unsupported"
 
 
 def test_lines_for_people_say_the_same_and_other_logs_pass_through() -> None:
