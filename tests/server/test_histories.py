@@ -40,3 +40,27 @@ def test_arguments_that_are_no_json_are_refused(path: str, good: dict[str, Any],
     status, answer = told(path, changed(good, place, "{bad"))
     assert (status, answer["error"]["message"]) == (400, "the arguments of the tool call a are no JSON")
     assert told(path, changed(good, place, ""))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "good", "place"),
+    [
+        ("chat/completions", "messages", CHAT, "messages[{}].tool_call_id"),
+        ("responses", "input", RESPONSES, "input[{}].call_id"),
+    ],
+)
+def test_an_answer_to_what_was_not_called_is_refused_whatever_the_template_has(
+    path: str, field: str, good: dict[str, Any], place: str
+) -> None:
+    """The service here renders nothing, as a template without tools would take it."""
+    given = good[field]
+    answer, name = given[-1], place.rpartition(".")[2]
+    for history, said in (
+        ([answer], "no such call"),
+        ([*given[:-1], answer | {name: "b"}], "no such call"),
+        ([*given, USER, answer], "no such call"),
+        ([*given, answer], "answered twice"),
+    ):
+        status, found = told(path, good | {field: history})
+        assert (status, found["error"]["param"]) == (400, place.format(len(history) - 1)), found
+        assert said in found["error"]["message"]

@@ -70,7 +70,7 @@ def test_what_tools_gave_goes_back_into_the_conversation(world: World) -> None:
     answer = world.client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER])  # type: ignore[list-item]
     assert (answer.choices[0].message.content or "").startswith("Hello world!")
     messages[2]["tool_call_id"] = "other"
-    with pytest.raises(openai.BadRequestError, match="answers the tool call 'other'"):
+    with pytest.raises(openai.BadRequestError, match="the tool call 'other' is answered, and there is no such call"):
         world.client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER])  # type: ignore[list-item]
 
 

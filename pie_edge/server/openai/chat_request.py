@@ -112,7 +112,8 @@ class ChatBody(Sampled):
         """Raises BadRequest for parameters that don't go together."""
         choice, tools = chosen_tools(self.tool_choice, plain_tools(self.tools))
         messages = plain(self.messages)
-        check_calls(messages, "messages")
+        answers = [f"messages[{n}].tool_call_id" for n, one in enumerate(messages) if one["role"] == "tool"]
+        check_calls(messages, "messages", answers)
         return Request(
             prompt=Conversation(messages, tools, self._thinking()),
             choices=self.n or 1,

@@ -124,6 +124,12 @@ def messages(given: Input) -> list[dict[str, Any]]:
     return found
 
 
+def answers(given: Input) -> list[str]:
+    """The places of what tools gave, in their order."""
+    items = () if isinstance(given, str) else given
+    return [f"input[{n}].call_id" for n, item in enumerate(items) if isinstance(item, FunctionOutputItem)]
+
+
 def listed(given: Input | None) -> list[dict[str, Any]]:
     """As they are shown again: each with an id."""
     if given is None or isinstance(given, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
@@ -157,22 +156,46 @@ def _part(place: str, part: Part) -> dict[str, Any]:
             )
 
 
-def check_calls(messages: Sequence[Mapping[str, Any]], param: str) -> None:
-    """Raises BadRequest for calls whose arguments are no JSON, or that what follows doesn't answer, all and at once."""
-    for number, message in enumerate(messages):
+def check_calls(messages: Sequence[Mapping[str, Any]], param: str, answers: Sequence[str]) -> None:
+    """Raises BadRequest for calls whose arguments are no JSON, for those that what follows doesn't answer, all and at once, and for
+    answers to anything else. ``answers`` are the places of the tools' messages, in their order."""
+    places = iter(answers)
+    called: set[str] = set()
+    left: set[str] = set()
+    for message in messages:
+        if message["role"] == "tool":
+            _check_answer(message["tool_call_id"], called, left, next(places, param))
+            left.discard(message["tool_call_id"])
+            continue
+        _check_all_answered(left, param)
         calls = message.get("tool_calls") or ()
-        answers = itertools.takewhile(lambda one: one["role"] == "tool", messages[number + 1 :])
-        answered = {one["tool_call_id"] for one in answers}
         called = {call["id"] for call in calls}
-        # An answer to what wasn't called is told of as that, by whoever renders it.
-        if (left := called - answered) and not answered - called:
-            raise BadRequest(
-                f"the tool call {', '.join(sorted(left))} has no answer right after the message that makes it; "
-                "give one for each call",
-                param,
-            )
+        left = set(called)
         for call in calls:
             _check_arguments(call, param)
+    _check_all_answered(left, param)
+
+
+def _check_answer(id: str, called: set[str], left: set[str], place: str) -> None:
+    if id in left:
+        return
+    if id in called:
+        raise BadRequest(f"the tool call {id!r:.80} is answered twice; give one answer for each call", place)
+    known = ", ".join(sorted(called)) or "none"
+    raise BadRequest(
+        f"the tool call {id!r:.80} is answered, and there is no such call right before; the calls there are: {known}. Put the "
+        "assistant's message that calls it before the answer",
+        place,
+    )
+
+
+def _check_all_answered(left: set[str], param: str) -> None:
+    if left:
+        raise BadRequest(
+            f"the tool call {', '.join(sorted(left))} has no answer right after the message that makes it; "
+            "give one for each call",
+            param,
+        )
 
 
 def _check_arguments(call: Mapping[str, Any], param: str) -> None:

@@ -75,7 +75,8 @@ class _Job:
         assert body.input is not None
         earlier = [] if self._previous is None else self._previous.messages
         self._messages = [*earlier, *items.messages(body.input)]
-        check_calls(self._messages, "input")
+        answered = ["previous_response_id" for one in earlier if one["role"] == "tool"]
+        check_calls(self._messages, "input", [*answered, *items.answers(body.input)])
 
     def request(self) -> Request:
         """Raises BadRequest."""
