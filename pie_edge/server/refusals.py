@@ -39,5 +39,5 @@ def parse(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
         return wire.read(model, body, tags)
     except wire.InvalidBody as error:
         if error.kind == "extra_forbidden":
-            raise UsageError(f"{error.path}: there is no such field here") from None
-        raise UsageError(f"{error.path or 'the body'}: {error.message.removeprefix('Value error, ')}") from None
+            raise UsageError(f"{error.shown}: there is no such field here") from None
+        raise UsageError(f"{error.shown or 'the body'}: {error.message.removeprefix('Value error, ')}") from None

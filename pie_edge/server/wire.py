@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
 M = TypeVar("M", bound=BaseModel)
@@ -25,10 +26,19 @@ class InvalidBody(Exception):  # noqa: N818
     @property
     def path(self) -> str:
         """``messages[0].content``"""
-        found = ""
-        for part in self.place:
-            found += f"[{part}]" if isinstance(part, int) else f".{part}" if found else part
-        return found
+        return path(self.place)
+
+    @property
+    def shown(self) -> str:
+        """The path within a message: a client may give a field any name."""
+        return self.path if self.path.isprintable() else repr(self.path)
+
+
+def path(place: Sequence[int | str]) -> str:
+    found = ""
+    for part in place:
+        found += f"[{part}]" if isinstance(part, int) else f".{part}" if found else part
+    return found
 
 
 def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
@@ -37,7 +47,9 @@ def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
         found = model.model_validate_json(body, strict=True)
     except ValidationError as error:
         first = _telling(error.errors(include_url=False, include_context=False))
-        raise InvalidBody(_place(first["loc"], tags), first["msg"], first["type"]) from None
+        place, holder = _place(first["loc"], tags, _parsed(body))
+        _check_twin(model, place, holder, first["type"])
+        raise InvalidBody(place, first["msg"], first["type"]) from None
     # What the validator can't see: of two fields with one name it takes the last.
     json.loads(body, object_pairs_hook=_distinct, parse_constant=_no_number)
     return found
@@ -69,16 +81,47 @@ def _no_number(name: str) -> None:
     raise InvalidBody([], f"{name} is no number of JSON's", "json_invalid")
 
 
-def _place(location: Sequence[int | str], tags: Collection[str]) -> list[int | str]:
-    """Without what pydantic calls the branches of unions: types (``list[int]``), and the values that tell branches apart."""
+def _parsed(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _place(location: Sequence[int | str], tags: Collection[str], body: Any) -> tuple[list[int | str], Any]:
+    """Without what pydantic calls the branches of unions: types (``list[int]``), and the values that tell branches apart; and
+    the part of the body that the last of it is in."""
     found: list[int | str] = []
+    value = holder = body
     for number, part in enumerate(location):
-        is_type = isinstance(part, str) and (part in _TYPES or not part.isidentifier() or part[:1].isupper())
+        # A field may have any name, a type's too: then it is there.
+        is_type = isinstance(part, str) and _names_type(part) and not (isinstance(value, dict) and part in value)
         is_branch = is_type or (part in tags and number < len(location) - 1)
         # A field may have the name of its branch.
         if not is_branch or location[number - 1 : number] == (part,):
             found.append(part)
-    return found
+            holder, value = value, _within(value, part)
+    return found, holder
+
+
+def _names_type(part: str) -> bool:
+    return part in _TYPES or not part.isidentifier() or part[:1].isupper()
+
+
+def _within(value: Any, part: int | str) -> Any:
+    if isinstance(value, dict):
+        return value.get(part)
+    return value[part] if isinstance(value, list) and isinstance(part, int) and part < len(value) else None
+
+
+def _check_twin(model: type[BaseModel], place: Sequence[int | str], holder: Any, kind: str) -> None:
+    """Raises InvalidBody for a field under both of its names, of which the validator says that it knows no more than one."""
+    if kind != "extra_forbidden" or "alias_generator" not in model.model_config or not isinstance(holder, dict):
+        return
+    name = str(place[-1])
+    other = next((one for one in holder if one != name and to_camel(one) == to_camel(name)), None)
+    if other is not None:
+        raise InvalidBody(place, f"it is given twice, as {other} too", "duplicate")
 
 
 def text(value: object) -> str:

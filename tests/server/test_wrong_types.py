@@ -157,3 +157,26 @@ def test_a_slash_too_many_is_another_path(path: str) -> None:
 def test_nothing_to_count_is_refused() -> None:
     error = refused("/v1beta/models/tiny:countTokens", '{"contents": []}')
     assert "contents" in error["message"] and "at least 1 item" in error["message"]
+
+
+@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("name", ["a b", 'x"y', "a\nb", "é\n", "int", "Model", "list[str]", "$ref"])
+def test_an_unknown_field_is_named_whatever_its_name(path: str, name: str) -> None:
+    whose, good = BODIES[path]
+    error = refused(path, json.dumps(good | {name: 1}))
+    assert (name if name.isprintable() else repr(name)[1:-1]) in error["message"], error
+    if whose == "openai":
+        assert error["param"] == name
+
+
+def test_a_value_is_placed_under_the_name_that_it_has() -> None:
+    body = '{"model": "tiny", "input": "x", "metadata": {"a b": 1}}'
+    assert refused("/v1/responses", body)["param"] == "metadata.a b"
+
+
+def test_a_field_under_both_of_its_names_is_given_twice() -> None:
+    contents = '{"contents": [{"parts": [{"text": "x"}]}], "generationConfig": {'
+    error = refused("/v1beta/models/tiny:generateContent", contents + '"topK": 4, "top_k": 5}}')
+    assert "given twice" in error["message"] and "no such field" not in error["message"]
+    strange = refused("/v1beta/models/tiny:generateContent", contents + '"top_x": 4, "topK": 5}}')
+    assert strange["message"].endswith("top_x: there is no such field here")

@@ -70,9 +70,9 @@ def parse(kind: type[P], body: bytes) -> P:
 def _told(error: wire.InvalidBody) -> str:
     match error.kind:
         case "missing":
-            return f"Missing required parameter: '{error.path}'."
+            return f"Missing required parameter: {error.path!r}."
         case "extra_forbidden":
-            return f"Unknown parameter: '{error.path}'."
+            return f"Unknown parameter: {error.path!r}."
         case "json_invalid":
             return f"The body is no JSON: {error.message}."
     return f"Invalid value for {repr(error.path) if error.path else 'the body'}: {error.message}."
