@@ -128,14 +128,18 @@ class OutOfPages(ResourceError):
 
 
 class ContextOverflow(ResourceError):
-    """``tokens`` is how many there would be, and ``limit`` how many there may be, where both are known."""
+    """``tokens`` is how many there would be, and ``limit`` how many there may be, where both are known; ``part`` says of several
+    texts which it is."""
 
     code = "context-overflow"
 
-    def __init__(self, message: str, tokens: int | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self, message: str, tokens: int | None = None, limit: int | None = None, part: int | None = None
+    ) -> None:
         super().__init__(message)
         self.tokens = tokens
         self.limit = limit
+        self.part = part
 
 
 class Irreversible(ResourceError):

@@ -18,10 +18,16 @@ _AT_ONCE = 1024  # tokens, that share the model's steps; a longer text goes by i
 
 async def main(input: dict[str, Any]) -> None:
     try:
-        texts = [embedding.tokens_of(text) for text in input["inputs"]]
-        for number, tokens in enumerate(texts):
-            if len(tokens) > model.context_size():
-                return _refuse("context-overflow", _too_long(number, len(tokens)), len(tokens), model.context_size())
+        limit = model.context_size()
+        texts = []
+        for number, text in enumerate(input["inputs"]):
+            try:
+                texts.append(embedding.tokens_of(text))
+            except errors.ResourceError as error:  # more than the tokenizer takes
+                return _refuse("context-overflow", f"text {number} is too long: {error}", part=number)
+            if len(texts[-1]) > limit:
+                count = len(texts[-1])
+                return _refuse("context-overflow", _too_long(number, count), count, limit, number)
         for group in _groups(texts):
             vectors = await asyncio.gather(*map(embedding.embed, group))
             _send(*(["v", _packed(vector, input.get("dimensions"))] for vector in vectors))
@@ -53,8 +59,10 @@ def _too_long(number: int, tokens: int) -> str:
     return f"text {number} has {tokens} tokens, and {model.name()} can read {model.context_size()}; shorten it"
 
 
-def _refuse(code: str, message: str, *counts: int) -> None:
-    _send(["x", code, message, *(counts or (None, None))])
+def _refuse(
+    code: str, message: str, tokens: int | None = None, limit: int | None = None, part: int | None = None
+) -> None:
+    _send(["x", code, message, tokens, limit, part])
 
 
 def _send(*events: list[Any]) -> None:

@@ -12,7 +12,8 @@ is and its fields:
     ["u", prompt, cached, generated, reasoning]             Usage
     ["n", tokens]                                           a count, or how many tokens ``embedding`` has read: its last
     ["v", floats]                                           a vector: little-endian float32 in base64
-    ["x", code, message, tokens or null, limit or null]     the error that it was refused with, or that ended it
+    ["x", code, message, tokens or null, limit or null]     the error that it was refused with, or that ended it; of
+                                                            ``embedding`` followed by the number of its text, or null
 
 A token's log probability is ``[token, its bytes as Latin-1, log probability or null, [[token, bytes, log probability], …]]``.
 """
@@ -79,8 +80,8 @@ def read_vectors(message: str) -> Iterator[array[float] | int]:
                 yield tokens
             case ["v", str(text)]:
                 yield _floats(text)
-            case ["x", str(code), str(text), tokens, limit]:
-                raise _error(code, text, tokens, limit)
+            case ["x", str(code), str(text), tokens, limit, part]:
+                raise _error(code, text, tokens, limit, part)
             case _:
                 raise _broken(event)
 
@@ -113,10 +114,10 @@ def _made(kind: str, fields: list[Any]) -> Event:
         raise _broken([kind, *fields]) from None
 
 
-def _error(code: str, text: str, tokens: Any, limit: Any) -> PieError:
+def _error(code: str, text: str, tokens: Any, limit: Any, part: Any = None) -> PieError:
     kind = by_code(code)
     if kind is ContextOverflow:
-        return ContextOverflow(text, _whole(tokens), _whole(limit)) if tokens is not None else ContextOverflow(text)
+        return ContextOverflow(text, *(None if count is None else _whole(count) for count in (tokens, limit, part)))
     return kind(text)
 
 

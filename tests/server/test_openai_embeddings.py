@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,7 +108,8 @@ REFUSED: list[tuple[dict[str, Any], str, str | None]] = [
     ({"input": "a", "dimensions": WIDTH + 1}, f"vectors of {NAME} have {WIDTH}", "dimensions"),
     ({"input": "a", "dimensions": 0}, "greater than or equal to 1", "dimensions"),
     ({"input": "a", "model": "other"}, "does not exist", "model"),
-    ({"input": [[1, 9999]]}, "9999", None),
+    ({"input": [[1], [1, 9999]]}, r"input\[1\]\[1\] is 9999; ids", "input[1][1]"),
+    ({"input": [9999]}, "9999", "input[0]"),
 ]
 
 
@@ -124,9 +126,12 @@ def test_what_has_no_vector_is_refused(
 def test_a_text_beyond_the_context_is_refused_with_both_numbers(served: Served, client: openai.OpenAI) -> None:
     limit = served.service.card.context
     assert len(vectors(client, [[1] * limit])) == 1
-    with pytest.raises(openai.BadRequestError, match=f"{limit} tokens.*resulted in {limit + 1}") as refused:
-        client.embeddings.create(model=NAME, input=[[1], [1] * (limit + 1)])
-    assert refused.value.code == "context_length_exceeded"
+    long = [1] * (limit + 1)
+    for given, place in ((long, "input"), ([[1], long], "input[1]")):
+        told = f"{limit} tokens.*your {re.escape(place)} resulted in {limit + 1} tokens. Please reduce its length"
+        with pytest.raises(openai.BadRequestError, match=told) as refused:
+            client.embeddings.create(model=NAME, input=given)
+        assert (refused.value.code, refused.value.param) == ("context_length_exceeded", place)
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])

@@ -18,6 +18,7 @@ from starlette.testclient import TestClient
 from pie_edge.errors import (
     ContextOverflow,
     DeviceLost,
+    GrammarError,
     InferletFailed,
     InferletTimeout,
     NotReady,
@@ -47,6 +48,11 @@ SDK = {
     "responses": responses.Responses.create,
     "embeddings": Embeddings.create,
 }
+
+
+FORMAT = {"type": "json_schema", "name": "x", "schema": {}}
+SCHEMA = {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}
+STRICT = [{"type": "function", "function": {"name": "f", "strict": True}}]
 
 
 class Told:
@@ -229,6 +235,33 @@ def test_failures_have_their_status_before_a_stream_and_are_told_in_it_after(
     else:
         assert (last["error"]["type"], last["error"]["code"]) == (kind, code)
         assert "[DONE]" not in response.text
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "failure", "param"),
+    [
+        ("chat/completions", {}, ContextOverflow("too long", 101, 100), "messages"),
+        ("completions", {}, ContextOverflow("too long", 101, 100), "prompt"),
+        ("completions", {"prompt": ["a"]}, ContextOverflow("too long", 101, 100), "prompt[0]"),
+        ("responses", {}, ContextOverflow("too long", 101, 100), "input"),
+        ("chat/completions", SCHEMA, GrammarError("not this"), "response_format.json_schema.schema"),
+        ("responses", {"text": {"format": FORMAT}}, GrammarError("not this"), "text.format.schema"),
+        ("chat/completions", {"tools": STRICT}, GrammarError("not this"), "tools"),
+    ],
+)
+def test_what_is_found_wrong_later_is_told_by_its_place_too(
+    path: str, more: dict[str, Any], failure: PieError, param: str, told: Told, client: TestClient
+) -> None:
+    told.error, told.events = failure, []
+    for stream in (False, True):
+        found = error(post(client, path, stream=stream, **more))
+        assert found["param"] == param
+        assert isinstance(failure, GrammarError) or f"your {param} resulted in 101 tokens" in found["message"]
+
+
+def test_tokens_that_the_model_hasn_t_are_told_by_their_place(client: TestClient) -> None:
+    for prompt, param in (([5, 100], "prompt[1]"), ([[5], [6, 7, 100]], "prompt[1][2]")):
+        assert error(post(client, "completions", prompt=prompt))["param"] == param
 
 
 class Endless(Told):

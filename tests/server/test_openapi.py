@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -60,12 +61,36 @@ def test_every_route_is_in_it() -> None:
         assert not missing, path
 
 
+def validator(path: str) -> jsonschema.Draft202012Validator:
+    """Of the bodies that the path takes."""
+    told = document()["paths"][path]["post"]
+    reference = told["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    return jsonschema.Draft202012Validator({"$ref": reference, "components": document()["components"]})
+
+
 @pytest.mark.parametrize("path", BODIES)
 def test_bodies_that_are_right_are_right_by_it(path: str) -> None:
-    told = document()["paths"][path.replace("/tiny:", "/{model}:")]["post"]
-    reference = told["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-    schema = {"$ref": reference, "components": document()["components"]}
-    jsonschema.Draft202012Validator(schema).validate(BODIES[path][1])
+    validator(path.replace("/tiny:", "/{model}:")).validate(BODIES[path][1])
+
+
+def parts(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+    if isinstance(schema, dict | list):
+        for part in schema.values() if isinstance(schema, dict) else schema:
+            yield from parts(part)
+
+
+def test_lengths_are_of_texts_alone() -> None:
+    """A bound of a list that is told as one of a text holds for nothing."""
+    bounded = [one for one in parts(document()["components"]) if {"minLength", "maxLength"} & set(one)]
+    assert bounded and all(one.get("type") == "string" for one in bounded if "properties" not in one)
+
+
+@pytest.mark.parametrize(("path", "name", "most"), [("embeddings", "input", 2048), ("completions", "prompt", 1024)])
+def test_lists_that_are_too_short_or_too_long_are_wrong_by_it(path: str, name: str, most: int) -> None:
+    for given, wrong in (([], True), (["a"] * most, False), (["a"] * (most + 1), True)):
+        assert bool(list(validator(f"/v1/{path}").iter_errors({"model": "tiny", name: given}))) == wrong
 
 
 @SCHEMA.parametrize()

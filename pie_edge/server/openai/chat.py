@@ -25,7 +25,7 @@ from pie_edge.server.generation import (
     Usage,
 )
 from pie_edge.server.openai.chat_request import ChatBody
-from pie_edge.server.openai.errors import check_model, in_stream
+from pie_edge.server.openai.errors import check_model, form_of, in_stream, placed
 from pie_edge.server.openai.parameters import parse
 
 FINISH = {"stop": "stop", "stop-string": "stop", "length": "length", "context": "length", "calls": "tool_calls"}
@@ -36,7 +36,9 @@ async def create(service: Service, request: Request) -> Response:
     check_model(body.model, service.card)
     body.check_bias(service.card)
     head = Head(service.card.name)
-    events = service.generate(body.request())
+    asked = body.request()
+    schema = form_of(asked, "response_format.json_schema.schema")
+    events = placed(service.generate(asked), "messages", schema)
     if body.stream:
         begun = await streams.attended(request, streams.begun(events))
         return streams.event_stream(_lines(begun, head, body), in_stream)

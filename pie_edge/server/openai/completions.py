@@ -14,7 +14,7 @@ from pie_edge.server import streams, wire
 from pie_edge.server.generation import Ended, Event, Piece, Service, TokenLogprob, Usage
 from pie_edge.server.openai.chat import FINISH, Head, finite, usage
 from pie_edge.server.openai.completions_request import CompletionsBody
-from pie_edge.server.openai.errors import check_model, in_stream
+from pie_edge.server.openai.errors import check_model, in_stream, placed
 from pie_edge.server.openai.parameters import parse
 
 Events = AsyncIterator[tuple[int, Event]]
@@ -26,7 +26,9 @@ async def create(service: Service, request: Request) -> Response:
     check_model(body.model, service.card)
     body.check_bias(service.card)
     head = Head(service.card.name, f"cmpl-{secrets.token_hex(12)}")
-    events = streams.merged([service.generate(one) for one in body.requests()])
+    body.check_tokens(service.card)
+    generations = zip(body.requests(), body.places(), strict=True)
+    events = streams.merged([placed(service.generate(one), place) for one, place in generations])
     if body.stream:
         begun = await streams.attended(request, streams.begun(events))
         return streams.event_stream(_lines(begun, head, body), in_stream)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from pie_edge.server.generation import Request, Text
+from pie_edge.server.generation import Card, Request, Text
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.parameters import refused
 from pie_edge.server.openai.sampled import MOST_CHOICES, Sampled
@@ -15,10 +15,12 @@ from pie_edge.server.openai.sampled import MOST_CHOICES, Sampled
 Token = Annotated[int, Field(ge=0, lt=2**32)]
 Tokens = Annotated[list[Token], Field(min_length=1)]
 MOST_PROMPTS = 1024
+_SEVERAL = Field(min_length=1, max_length=MOST_PROMPTS)
+"""Of each list by itself: the bounds of a union are those of a text in the document of the API."""
 
 
 class CompletionsBody(Sampled):
-    prompt: str | Tokens | Annotated[list[str] | list[Tokens], Field(min_length=1, max_length=MOST_PROMPTS)]
+    prompt: str | Tokens | Annotated[list[str], _SEVERAL] | Annotated[list[Tokens], _SEVERAL]
     best_of: int | None = Field(None, ge=1, le=MOST_CHOICES)
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=20)
@@ -35,8 +37,15 @@ class CompletionsBody(Sampled):
     }
 
     def prompts(self) -> list[Text]:
-        given: Any = self.prompt
-        return [Text(given)] if isinstance(given, str) or isinstance(given[0], int) else list(map(Text, given))
+        return list(map(Text, several(self.prompt)))
+
+    def places(self) -> list[str]:
+        """Of the prompts."""
+        return places("prompt", self.prompt)
+
+    def check_tokens(self, card: Card) -> None:
+        """Raises BadRequest for tokens that the model hasn't."""
+        check_tokens("prompt", self.prompt, card)
 
     @property
     def choices(self) -> int:
@@ -65,3 +74,26 @@ class CompletionsBody(Sampled):
             )
             for prompt in self.prompts()
         ]
+
+
+def several(given: Any) -> list[Any]:
+    """Texts, or lists of tokens, of which one may have been given by itself."""
+    return [given] if _is_one(given) else list(given)
+
+
+def places(name: str, given: Any) -> list[str]:
+    """Of each of ``several``."""
+    return [name] if _is_one(given) else [f"{name}[{number}]" for number in range(len(given))]
+
+
+def _is_one(given: Any) -> bool:
+    return isinstance(given, str) or isinstance(given[0], int)
+
+
+def check_tokens(name: str, given: Any, card: Card) -> None:
+    """Raises BadRequest for the first token that the model hasn't, at its place."""
+    for place, tokens in zip(places(name, given), several(given), strict=True):
+        strange = (n for n, token in enumerate(tokens) if not isinstance(token, str) and token >= card.vocabulary)
+        if (number := next(strange, None)) is not None:
+            found = f"{place}[{number}]"
+            raise BadRequest(f"{found} is {tokens[number]}; ids of {card.name} are 0 to {card.vocabulary - 1}", found)

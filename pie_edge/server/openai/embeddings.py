@@ -5,24 +5,26 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pie_edge.errors import ContextOverflow
 from pie_edge.server import streams, wire
 from pie_edge.server.generation import Card, Service
-from pie_edge.server.openai.completions_request import Tokens
-from pie_edge.server.openai.errors import BadRequest, check_model
+from pie_edge.server.openai.completions_request import Tokens, check_tokens, places, several
+from pie_edge.server.openai.errors import BadRequest, TooLong, check_model
 from pie_edge.server.openai.parameters import Parameters, accepted, parse
 
 MOST_INPUTS = 2048
+_SEVERAL = Field(min_length=1, max_length=MOST_INPUTS)
 _Text = Annotated[str, Field(min_length=1)]
 
 
 class EmbeddingsBody(Parameters):
-    input: _Text | Tokens | Annotated[list[_Text] | list[Tokens], Field(min_length=1, max_length=MOST_INPUTS)]
+    input: _Text | Tokens | Annotated[list[_Text], _SEVERAL] | Annotated[list[Tokens], _SEVERAL]
     model: str
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1)
@@ -37,8 +39,7 @@ class EmbeddingsBody(Parameters):
     }
 
     def texts(self) -> list[str | Sequence[int]]:
-        given: Any = self.input
-        return [given] if isinstance(given, str) or isinstance(given[0], int) else given
+        return several(self.input)
 
     def kept(self, card: Card) -> int | None:
         """How many entries of a vector are. Raises BadRequest for more than it has."""
@@ -53,7 +54,11 @@ async def create(service: Service, request: Request) -> Response:
     body = parse(EmbeddingsBody, await request.body())
     card = service.card
     check_model(body.model, card)
-    vectors, tokens = await streams.attended(request, service.embed(body.texts(), body.kept(card)))
+    check_tokens("input", body.input, card)
+    try:
+        vectors, tokens = await streams.attended(request, service.embed(body.texts(), body.kept(card)))
+    except ContextOverflow as error:
+        raise TooLong(error, places("input", body.input)[error.part or 0]) from None
     packed = body.encoding_format == "base64"
     shown = [
         {"object": "embedding", "index": index, "embedding": _packed(vector) if packed else list(vector)}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.responses import Response
 
-from pie_edge.errors import ModelNotFound, PieError, UsageError
+from pie_edge.errors import ContextOverflow, GrammarError, ModelNotFound, PieError, UsageError
 from pie_edge.server.failures import Failure, failure
-from pie_edge.server.generation import Card
+from pie_edge.server.generation import Card, Event, Request
 from pie_edge.server.wire import json_response
 
 _TYPES = {
@@ -40,6 +42,14 @@ class BadRequest(UsageError):  # noqa: N818
         self.status = status
 
 
+class TooLong(ContextOverflow):
+    """What ``param`` gives is more than the model can read."""
+
+    def __init__(self, error: ContextOverflow, param: str) -> None:
+        super().__init__(error.message, error.tokens, error.limit)
+        self.param = param
+
+
 class UnknownModel(ModelNotFound):
     """Named by the parameter ``model``."""
 
@@ -48,6 +58,25 @@ def check_model(name: str, card: Card) -> None:
     """Raises UnknownModel for another model than the one that is served."""
     if name != card.name:
         raise UnknownModel(f"The model '{name}' does not exist: this server serves '{card.name}'.")
+
+
+def form_of(request: Request, constraint: str) -> str:
+    """The place of what an answer has to match: ``constraint``, unless it is to be calls of tools."""
+    return constraint if request.tool_choice in ("auto", "none") and request.constraint is not None else "tools"
+
+
+async def placed(
+    events: AsyncGenerator[Event, None], prompt: str, constraint: str | None = None
+) -> AsyncGenerator[Event, None]:
+    """The events of a generation. What its prompt, or the form of its answer, is refused for is told by its place."""
+    async with aclosing(events):
+        try:
+            async for event in events:
+                yield event
+        except ContextOverflow as error:
+            raise TooLong(error, prompt) from None
+        except GrammarError as error:
+            raise BadRequest(error.message, constraint) from None
 
 
 def error_response(status: int, error: PieError) -> Response:
@@ -64,7 +93,7 @@ def body(error: PieError) -> dict[str, Any]:
     told = failure(error)
     return {
         "error": {
-            "message": _message(told),
+            "message": _message(error, told),
             "type": _TYPES[told.kind],
             "param": _param(error),
             "code": error.reason if isinstance(error, BadRequest) else _CODES.get(told.kind),
@@ -73,16 +102,18 @@ def body(error: PieError) -> dict[str, Any]:
 
 
 def _param(error: PieError) -> str | None:
-    return error.param if isinstance(error, BadRequest) else "model" if isinstance(error, UnknownModel) else None
+    if isinstance(error, BadRequest | TooLong):
+        return error.param
+    return "model" if isinstance(error, UnknownModel) else None
 
 
-def _message(told: Failure) -> str:
+def _message(error: PieError, told: Failure) -> str:
     if told.tokens is None or told.limit is None:
         return told.message
-    return (
-        f"This model's maximum context length is {told.limit} tokens. However, your messages resulted in {told.tokens} "
-        "tokens. Please reduce the length of the messages."
-    )
+    most = f"This model's maximum context length is {told.limit} tokens. However, "
+    if isinstance(error, TooLong) and error.param != "messages":
+        return f"{most}your {error.param} resulted in {told.tokens} tokens. Please reduce its length."
+    return f"{most}your messages resulted in {told.tokens} tokens. Please reduce the length of the messages."
 
 
 def in_stream(error: PieError) -> str:

@@ -157,8 +157,8 @@ def _part(place: str, part: Part) -> dict[str, Any]:
 
 
 def check_calls(messages: Sequence[Mapping[str, Any]], param: str, answers: Sequence[str]) -> None:
-    """Raises BadRequest for calls whose arguments are no JSON, for those that what follows doesn't answer, all and at once, and for
-    answers to anything else. ``answers`` are the places of the tools' messages, in their order."""
+    """Raises BadRequest for calls whose arguments are no JSON, for those that what follows doesn't answer, all and at once, and
+    for answers to anything else. ``answers`` are the places of the tools' messages, in their order."""
     places = iter(answers)
     called: set[str] = set()
     left: set[str] = set()

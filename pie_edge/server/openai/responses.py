@@ -29,7 +29,8 @@ class Responses:
         body = parse(ResponsesBody, await request.body())
         errors.check_model(body.model, service.card)
         job = _Job(body, service.card, self._store)
-        events = service.generate(job.request())
+        asked = job.request()
+        events = errors.placed(service.generate(asked), "input", errors.form_of(asked, "text.format.schema"))
         if body.stream:
             begun = await streams.attended(request, streams.begun(events))
             return streams.event_stream(job.lines(begun), job.failed)
