@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -27,6 +27,26 @@ def answering(endpoint: Endpoint, error_response: Callable[[int, PieError], Resp
             return error_response(failure(error).status, error)
 
     return answer
+
+
+Query = Mapping[str, Sequence[str]]
+"""What a query may have, and the values of each."""
+
+
+class UnknownQuery(UsageError):  # noqa: N818
+    """The query says what is not known here: the parameter's ``name``."""
+
+    def __init__(self, name: str, value: str, known: Query) -> None:
+        may = [f"{one}={' or '.join(values)}" for one, values in known.items()]
+        super().__init__(f"the query has {name!r:.80}: {value!r:.80}; it may have: {', '.join([*may, 'key'])}")
+        self.name = name
+
+
+def check_query(request: Request, known: Query) -> None:
+    """Raises UnknownQuery. ``key`` is the client's key; whatever it is, it has been looked at."""
+    for name, value in request.query_params.multi_items():
+        if name != "key" and value not in known.get(name, ()):
+            raise UnknownQuery(name, value, known)
 
 
 async def read(model: type[M], request: Request, tags: Collection[str] = ()) -> M:

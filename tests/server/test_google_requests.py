@@ -292,3 +292,10 @@ def test_what_cant_be_done_is_refused_by_name(fields: dict[str, Any], named: str
     with pytest.raises(UsageError) as refused:
         asked(**fields)
     assert named in str(refused.value)
+
+
+def test_an_order_names_properties_that_are_there() -> None:
+    schema = {"type": "OBJECT", "properties": {"a": {"type": "STRING"}}, "propertyOrdering": ["a", "z"]}
+    config = {"responseMimeType": "application/json", "responseSchema": schema}
+    with pytest.raises(UsageError, match="responseSchema: propertyOrdering names 'z', and the properties are: a"):
+        asked(generationConfig=config)

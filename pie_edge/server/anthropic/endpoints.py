@@ -20,14 +20,18 @@ from pie_edge.server.failures import failure
 from pie_edge.server.generation import Event, Service
 from pie_edge.server.naming import check_model
 from pie_edge.server.pauses import with_pauses
-from pie_edge.server.refusals import answering, read
+from pie_edge.server.refusals import answering, check_query, read
 
 PING_SECONDS = 10.0
 """How long a stream may be silent before it says that it lives."""
 
+_QUERY = {"beta": ("true",)}
+"""As the SDK has it in all that it calls beta."""
+
 
 def routes(service: Service) -> list[Route]:
     async def messages(request: Request) -> Response:
+        check_query(request, _QUERY)
         body = await read(Body, request, TAGS)
         check_model(body.model, service.card)
         events = service.generate(translate.request(body, service.card))
@@ -40,6 +44,7 @@ def routes(service: Service) -> list[Route]:
         return response
 
     async def count_tokens(request: Request) -> Response:
+        check_query(request, _QUERY)
         body = await read(Counted, request, TAGS)
         check_model(body.model, service.card)
         count = await streams.attended(request, service.count(translate.prompt(body, service.card)))

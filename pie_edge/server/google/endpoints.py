@@ -23,30 +23,31 @@ from pie_edge.server.google.errors import error_body, error_response
 from pie_edge.server.google.models import model_response, models_response
 from pie_edge.server.google.request import Body, CountBody
 from pie_edge.server.naming import check_model
-from pie_edge.server.refusals import answering, read
+from pie_edge.server.refusals import answering, check_query, read
 
+_METHODS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents")
 _QUERY = {"alt": ("json", "sse"), "$alt": ("json", "sse"), "prettyPrint": ("true", "false")}
-"""What a query may say. ``key`` is the client's key; whatever it is, it has been looked at."""
 
 
 def routes(service: Service) -> list[Route]:
     async def call(request: Request) -> Response:
         name, _, method = request.path_params["call"].rpartition(":")
-        query = _query(request)
+        as_events = _as_sse(request)
         check_model(name, service.card)
+        if as_events and method in _METHODS and method != "streamGenerateContent":
+            raise UsageError(f"alt=sse is for streamGenerateContent; {method} answers with JSON: leave it out")
         match method:
             case "generateContent":
                 return await _generate(request, service)
             case "streamGenerateContent":
-                return await _stream(request, service, query.get("alt", query.get("$alt")) == "sse")
+                return await _stream(request, service, as_events)
             case "countTokens":
                 return await _count(request, service)
             case "embedContent":
                 return await embedding.one(request, service)
             case "batchEmbedContents":
                 return await embedding.several(request, service)
-        known = "generateContent, streamGenerateContent, countTokens, embedContent and batchEmbedContents"
-        raise ModelNotFound(f"{name} has no method {method!r}; it has {known}")
+        raise ModelNotFound(f"{name} has no method {method!r}; it has {', '.join(_METHODS)}")
 
     async def one(request: Request) -> Response:
         return model_response(service.card, request.path_params["name"])
@@ -62,14 +63,10 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-def _query(request: Request) -> dict[str, str]:
-    """Raises UsageError for what would change the answer, and doesn't here."""
-    found = dict(request.query_params)
-    found.pop("key", None)
-    for name, value in found.items():
-        if value not in _QUERY.get(name, ()):
-            raise UsageError(f"the query has {name}={value}; it may have: alt=sse or alt=json, key, prettyPrint")
-    return found
+def _as_sse(request: Request) -> bool:
+    """Whether the answer is asked for as events. Raises UsageError for what would change the answer, and doesn't here."""
+    check_query(request, _QUERY)
+    return request.query_params.get("alt", request.query_params.get("$alt")) == "sse"
 
 
 async def _body(request: Request, service: Service) -> Body:

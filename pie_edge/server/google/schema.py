@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from pie_edge.server.google.wire import Whole, Wire
 
@@ -47,6 +47,13 @@ class Schema(Wire):
     ref: str | None = Field(None, alias="$ref")
     defs: dict[str, Schema] | None = Field(None, alias="$defs")
 
+    @model_validator(mode="after")
+    def _orders_what_there_is(self) -> Schema:
+        if strange := [name for name in self.property_ordering if name not in (self.properties or {})]:
+            known = ", ".join(self.properties or {}) or "none"
+            raise ValueError(f"propertyOrdering names {strange[0]!r:.80}, and the properties are: {known}")
+        return self
+
 
 _SAME = (
     *("title", "description", "default", "required", "pattern", "min_items", "max_items", "min_properties"),
@@ -88,9 +95,9 @@ def _format(schema: Schema) -> dict[str, Any]:
 def _parts(schema: Schema) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if schema.properties is not None:
-        first = [name for name in schema.property_ordering if name in schema.properties]
         found["properties"] = {
-            name: json_schema(schema.properties[name]) for name in dict.fromkeys([*first, *schema.properties])
+            name: json_schema(schema.properties[name])
+            for name in dict.fromkeys([*schema.property_ordering, *schema.properties])
         }
     if schema.items is not None:
         found["items"] = json_schema(schema.items)
