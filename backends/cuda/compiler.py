@@ -70,12 +70,12 @@ def _likely(program: Program, tokens_at_once: Sequence[int]) -> list[Counts]:
         most, sampled = program.values["token_src"].shape[0], program.values["sample_rows"].shape[0]
         rows = [count for count in tokens_at_once if count <= min(most, sampled)]
         likely += [{"rows": n, "sampled": n, "sequences": n, "longest": 0} for n in rows]
-    return [{**counts, "entries": 1} for counts in likely]
+    return likely
 
 
 def _capacities(program: Program) -> Mapping[str, int]:
     """The most that a step's counts may be."""
-    names = {"rows": "token_src", "sampled": "sample_rows", "entries": "pages", "longest": "pages"}
+    names = {"rows": "token_src", "sampled": "sample_rows", "longest": "pages"}
     found = {count: program.values[name].shape[0] for count, name in names.items() if name in program.values}
     if "query_starts" in program.values:
         found["sequences"] = program.values["query_starts"].shape[0] - 1

@@ -25,6 +25,14 @@ _THREAD_LOCAL = 1
 """Capturing concerns the capturing thread alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Those of one shape: what they launch, and the counts that these launches' grids name."""
+
+    launches: Sequence[Launch]
+    counts: Sequence[str]
+
+
 @dataclass(eq=False)
 class PinnedSlot(Slot):
     upload: Pinned
@@ -38,6 +46,7 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         super().__init__(session.free, session.timeline, wiring)
         self._session = session
         self._capacities = capacities
+        self._steps: dict[Hashable, Steps] = {}
         self._graphs: dict[Hashable, c_void_p] = {}
         self._latest: tuple[Counts, c_void_p] | None = None
         gpu = session.gpu
@@ -48,7 +57,7 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
     def prepare(self, likely: Sequence[Counts]) -> None:
         """Capture these steps, and make a slot: compiles whatever has not been compiled yet."""
         shapes = dict.fromkeys(map(self._wiring.plan.shape_of, likely))
-        self._session.prepare(launch.kernel for shape in shapes for launch in self._wiring.plan.launches(shape))
+        self._session.prepare(launch.kernel for shape in shapes for launch in self._of(shape).launches)
         for counts in likely:
             self._graph(counts)
         if not self._slots:
@@ -62,7 +71,7 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         return flight
 
     def run(self, given: Mapping[str, BytesLike]) -> Flight[PinnedSlot]:
-        """Enqueue a step. Raises DeviceLost."""
+        """Enqueue a step. Raises DeviceLost, and OutOfMemory where the driver has none left for it."""
         slot, wiring, session = self._free_slot(), self._wiring, self._session
         graph = self._graph_of(wiring.inputs.fill(slot.upload.view, given))
         timeline = session.timeline
@@ -75,8 +84,11 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
             if slot.readback is not None and wiring.outbox is not None:
                 place = wiring.outbox.buffer.address + wiring.outbox.offset
                 status = status or self._copy_out(slot.readback.address, place, wiring.outputs.nbytes, stream)
-            timeline.checked(status, f"run {wiring.name}")
-            slot.last = timeline.mark()
+            try:
+                timeline.checked(status, f"run {wiring.name}")
+            finally:
+                # Also where there is no memory for a launch: the copy before it still reads the slot.
+                slot.last = timeline.mark()
         return self._flight(slot)
 
     def _graph_of(self, counts: Counts) -> c_void_p:
@@ -86,15 +98,22 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         return self._latest[1]
 
     def _graph(self, counts: Counts) -> c_void_p:
-        plan = self._wiring.plan
-        shape = plan.shape_of(counts)
-        grids = self._rounded(counts)
+        shape = self._wiring.plan.shape_of(counts)
+        steps = self._of(shape)
+        grids = self._rounded({name: counts[name] for name in steps.counts})
         key = shape, *grids.values()
         if key not in self._graphs:
-            self._graphs[key] = self._captured(plan.launches(shape), grids)
+            self._graphs[key] = self._captured(steps.launches, grids)
             destroy = partial(_destroy, self._session.gpu, self._graphs[key])
             self._owned.others.append(partial(self._session.retire, destroy))
         return self._graphs[key]
+
+    def _of(self, shape: Hashable) -> Steps:
+        if shape not in self._steps:
+            launches = self._wiring.plan.launches(shape)
+            named = {extent.name for launch in launches for extent in launch.grid if isinstance(extent, Count)}
+            self._steps[shape] = Steps(launches, sorted(named))
+        return self._steps[shape]
 
     def _rounded(self, counts: Counts) -> Counts:
         """The next powers of two, at most the Program's capacities; what is given by name stays as it is."""
@@ -105,22 +124,37 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         return found
 
     def _captured(self, launches: Sequence[Launch], counts: Counts) -> c_void_p:
-        """The launches as one graph. All memory and kernels are there already: capturing allocates nothing."""
+        """The launches as one graph, ready to be launched."""
         session, gpu = self._session, self._session.gpu
         for launch in launches:
-            session.function(launch.kernel)
+            session.function_of(launch)
         stream = gpu.made("make a stream", "cuStreamCreate", 1)
+        try:
+            graph = self._capture(launches, counts, stream)
+            try:
+                return gpu.made("make a graph", "cuGraphInstantiateWithFlags", graph, 0)
+            finally:
+                gpu.raw("cuGraphDestroy")(graph)
+        finally:
+            gpu.raw("cuStreamDestroy_v2")(stream)
+
+    def _capture(self, launches: Sequence[Launch], counts: Counts, stream: c_void_p) -> c_void_p:
+        """All memory and functions are there already: capturing allocates and loads nothing, which a driver would refuse. It ends
+        whatever happens, since what is refused is refused to the whole thread."""
+        session, gpu, graph = self._session, self._session.gpu, c_void_p()
         gpu.call("capture a step", "cuStreamBeginCapture_v2", stream, _THREAD_LOCAL)
-        for launch in launches:
-            x, y, z = (extent.value(counts) if isinstance(extent, Count) else extent for extent in launch.grid)
-            if x and y and z:
-                session.enqueue(launch, (x, y, z), stream)
-        graph = c_void_p()
+        try:
+            for launch in launches:
+                x, y, z = (extent.value(counts) if isinstance(extent, Count) else extent for extent in launch.grid)
+                if x and y and z:
+                    session.enqueue(launch, (x, y, z), stream)
+        except BaseException:
+            gpu.raw("cuStreamEndCapture")(stream, byref(graph))
+            if graph:
+                gpu.raw("cuGraphDestroy")(graph)
+            raise
         gpu.call("capture a step", "cuStreamEndCapture", stream, byref(graph))
-        made = gpu.made("make a graph", "cuGraphInstantiateWithFlags", graph, 0)
-        gpu.call("give back a graph", "cuGraphDestroy", graph)
-        gpu.call("give back a stream", "cuStreamDestroy_v2", stream)
-        return made
+        return graph
 
     def _read_back(self, slot: PinnedSlot) -> bytes:
         assert slot.readback is not None

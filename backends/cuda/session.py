@@ -133,8 +133,9 @@ class Session(BaseSession[Buffer]):
             )
         return self._functions[kernel]
 
-    def _function_with(self, kernel: Kernel, shared: int) -> c_void_p:
-        """One that may be launched with so much shared memory."""
+    def function_of(self, launch: Launch) -> c_void_p:
+        """Which may have as much shared memory as the launch asks for."""
+        kernel, shared = launch.kernel, launch.shared
         function = self.function(kernel)
         if shared > self._shared.get(kernel, _USUAL_SHARED):
             self.gpu.call(f"let {kernel} have {shared} bytes", "cuFuncSetAttribute", function, _MOST_SHARED, shared)
@@ -149,7 +150,7 @@ class Session(BaseSession[Buffer]):
         self.gpu.call(
             f"launch {launch.kernel}",
             "cuLaunchKernel",
-            self._function_with(launch.kernel, launch.shared),
+            self.function_of(launch),
             *grid,
             *(launch.block, 1, 1, launch.shared),
             stream,

@@ -9,9 +9,9 @@ from threading import RLock
 from pie_edge.backends.cuda.api import NOT_READY
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.shared.polling import Polled
-from pie_edge.errors import BackendError, DeviceLost
+from pie_edge.errors import BackendError, DeviceLost, OutOfMemory
 
-_NON_BLOCKING, _NO_TIMING, _BLOCKING = 1, 2, 1
+_NON_BLOCKING, _NO_TIMING = 1, 2
 
 
 class Timeline(Polled):
@@ -40,12 +40,15 @@ class Timeline(Polled):
             return self.submitted
 
     def checked(self, status: int, what: str) -> None:
-        """Raises DeviceLost, also for whatever failed before."""
+        """Raises DeviceLost, also for whatever failed before; and OutOfMemory, after which the device is as it was."""
         if self._lost:
             raise DeviceLost(self._lost)
         if status:
             try:
                 self._gpu.driver.refuse(status, what)
+            except OutOfMemory as error:
+                left = self._gpu.free_memory() / 2**20
+                raise OutOfMemory(f"{error}; the card has {left:.1f} MiB left") from None
             except BackendError as error:
                 self._lost = str(error)
                 raise DeviceLost(self._lost) from error
@@ -81,4 +84,4 @@ class Timeline(Polled):
         self._gpu.raw("cuStreamDestroy_v2")(self.stream)
 
     def _new_event(self) -> c_void_p:
-        return self._gpu.made("make an event", "cuEventCreate", _NO_TIMING | _BLOCKING)
+        return self._gpu.made("make an event", "cuEventCreate", _NO_TIMING)

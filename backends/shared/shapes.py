@@ -24,19 +24,20 @@ class StepShape:
     several: bool
     """Some sequence has more."""
     splits: bool
-    """Some sequence is longer than a split."""
+    """Some sequence is longer than a split, in a step with decodes: others aren't split."""
 
 
 def step_shape(counts: Mapping[str, int], tokens: Callable[[int], int], page_size: int, split: int) -> StepShape:
     """``tokens`` says how many an invocation of ``linear`` computes in a step of so many rows, ``split`` how many keys of a
     sequence are attended to at once."""
     rows, sequences = counts.get("rows", 1), counts.get("sequences", 1)
+    singles = rows == sequences or sequences > 1
     return StepShape(
         rows=tokens(max(rows, 1)),
         sampled=tokens(max(counts.get("sampled", 1), 1)),
-        singles=rows == sequences or sequences > 1,
+        singles=singles,
         several=rows > sequences,
-        splits=counts.get("longest", 0) * page_size > split,
+        splits=singles and counts.get("longest", 0) * page_size > split,
     )
 
 

@@ -93,6 +93,11 @@ def calls(*names: str) -> list[int]:
     return [driver.simt_calls(name.encode()) for name in names]
 
 
+def fail(name: str, status: int) -> None:
+    """The next call of this function of the driver returns this status, and does nothing."""
+    ctypes.CDLL(str(build.driver())).simt_fail(name.encode(), ctypes.c_int(status))
+
+
 @contextmanager
 def architecture(seen: int) -> Iterator[None]:
     """The stand-in's device says that it has this compute capability, times ten, and has that much shared memory."""

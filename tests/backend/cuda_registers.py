@@ -28,7 +28,7 @@ from typing import Any
 from unittest.mock import patch
 
 from pie_edge.backends.cuda import nvrtc
-from pie_edge.backends.cuda.launch import Kernel
+from pie_edge.backends.cuda.launch import Kernel, Launch
 from pie_edge.backends.cuda.session import Session
 from pie_edge.backends.cuda.tune import tile_variants
 from pie_edge.backends.shared.examination import examination
@@ -116,13 +116,13 @@ def record() -> Any:
 def _seen(kernels: set[Kernel]) -> Iterator[None]:
     """Programs are lowered, and no kernel of theirs is compiled or launched."""
 
-    def function(self: Session, kernel: Kernel) -> c_void_p:
-        kernels.add(kernel)
+    def function_of(self: Session, launch: Launch) -> c_void_p:
+        kernels.add(launch.kernel)
         return c_void_p(1)
 
     with (
         patch.object(Session, "prepare", lambda self, wanted: kernels.update(wanted)),
-        patch.object(Session, "function", function),
+        patch.object(Session, "function_of", function_of),
         patch.object(Session, "enqueue", lambda self, launch, grid, stream: kernels.add(launch.kernel)),
     ):
         yield

@@ -1,7 +1,7 @@
 // Stands in for libcuda: the part of the driver API that the backend calls, over kernels that simt.h runs on the CPU. A
 // "cubin" is such a kernel library. Everything is done when it is enqueued, in order; what is captured, when it is launched.
 // Allocations end at a page that can't be touched and begin as NaNs. An error of a kernel sticks to its device, as on a card.
-// What belongs to a device is refused while another one's context is the thread's.
+// What belongs to a device is refused while another one's context is the thread's; so is, while a thread captures, what might wait.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -49,6 +49,8 @@ std::recursive_mutex lock;
 const int MOST_DEVICES = 4;
 Device devices[MOST_DEVICES];
 thread_local Device* current = nullptr;
+thread_local int capturing = 0;  // streams whose capture this thread has begun
+std::map<std::string, int> failing;  // calls that return these statuses, once
 std::string told = "no error";
 size_t memory = 4ull << 30, others = 0;
 int version = 13000, architecture = 86, count_of_devices = 1, lag = 0;
@@ -76,9 +78,21 @@ int waited(void* given) {
   return stream->captured ? CAPTURING : SUCCESS;
 }
 
+int told_to_fail(const char* name) {
+  auto found = failing.find(name);
+  if (found == failing.end()) return SUCCESS;
+  int status = found->second;
+  return failing.erase(found), status;
+}
+
 }  // namespace
 
-#define ENTER std::lock_guard<std::recursive_mutex> held(lock); calls[__func__]++
+#define ENTER \
+  std::lock_guard<std::recursive_mutex> held(lock); \
+  calls[__func__]++; \
+  if (int status = told_to_fail(__func__)) return status
+// What a driver refuses a thread whose capture keeps to the thread: it might wait for the device.
+#define ENTER_OUTSIDE_CAPTURES ENTER; if (capturing) return CAPTURING
 
 extern "C" {
 
@@ -88,6 +102,7 @@ void simt_architecture(int seen) { architecture = seen; }
 void simt_devices(int count) { count_of_devices = count; }
 void simt_others(size_t nbytes) { others = nbytes; }   // of each device's memory, in use by other processes
 void simt_lag(int looks) { lag = looks; }              // how often an event isn't reached yet when it is looked at
+void simt_fail(const char* name, int status) { failing[name] = status; }  // the next call
 uint64_t simt_calls(const char* name) { return calls[name]; }
 void simt_schedule(unsigned new_order, unsigned long long new_seed) { order = new_order, seed = new_seed; }
 void simt_counted(const char* kernel, uint64_t* found) {
@@ -106,7 +121,6 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 int cuDeviceGetName(char* name, int room, int) { snprintf(name, room, "SIMT CPU emulation"); return SUCCESS; }
 int cuDeviceGetPCIBusId(char* name, int room, int device) { snprintf(name, room, "0000:%02X:00.0", 10 + device); return SUCCESS; }
-int cuDeviceTotalMem_v2(size_t* found, int) { *found = memory; return SUCCESS; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {39, 1536},
       {75, architecture / 10}, {76, architecture % 10}, {97, (int)shared_limit()}, {134, -1}};
@@ -117,7 +131,6 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
 int cuDevicePrimaryCtxRetain(void** made, int device) { ENTER; devices[device].retained++; *made = &devices[device]; return SUCCESS; }
 int cuDevicePrimaryCtxRelease_v2(int device) { ENTER; devices[device].retained--; return SUCCESS; }
 int cuCtxSetCurrent(void* context) { current = static_cast<Device*>(context); return SUCCESS; }
-int cuCtxSynchronize() { ENTER; return refused(current); }
 int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
   ENTER;
   if (!current) return INVALID_CONTEXT;
@@ -126,7 +139,7 @@ int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
 }
 
 int cuMemAlloc_v2(uint64_t* place, size_t nbytes) {
-  ENTER;
+  ENTER_OUTSIDE_CAPTURES;
   if (int status = refused(current)) return status;
   if (nbytes == 0) return INVALID_VALUE;
   if (current->used + others + nbytes > memory) return OUT_OF_MEMORY;
@@ -141,7 +154,7 @@ int cuMemAlloc_v2(uint64_t* place, size_t nbytes) {
   return SUCCESS;
 }
 int cuMemFree_v2(uint64_t place) {
-  ENTER;
+  ENTER_OUTSIDE_CAPTURES;
   auto found = mappings.find(place);
   if (found == mappings.end()) return INVALID_VALUE;
   if (found->second.device != current) return INVALID_CONTEXT;
@@ -150,10 +163,8 @@ int cuMemFree_v2(uint64_t place) {
   mappings.erase(found);
   return SUCCESS;
 }
-int cuMemHostAlloc(void** place, size_t nbytes, unsigned) { ENTER; *place = aligned_alloc(4096, (nbytes + 4095) & ~4095ul); return refused(current); }
-int cuMemFreeHost(void* place) { ENTER; free(place); return SUCCESS; }
-int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t n) { ENTER; memcpy((void*)to, from, n); return refused(current); }
-int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t n) { ENTER; memcpy(to, (void*)from, n); return refused(current); }
+int cuMemHostAlloc(void** place, size_t nbytes, unsigned) { ENTER_OUTSIDE_CAPTURES; *place = aligned_alloc(4096, (nbytes + 4095) & ~4095ul); return refused(current); }
+int cuMemFreeHost(void* place) { ENTER_OUTSIDE_CAPTURES; free(place); return SUCCESS; }
 int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) {
   ENTER;
   return enqueue(stream, [=] { memcpy((void*)to, from, n); return SUCCESS; });
@@ -161,10 +172,6 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t n, void* stream) 
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t n, void* stream) {
   ENTER;
   return enqueue(stream, [=] { memcpy(to, (void*)from, n); return SUCCESS; });
-}
-int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, void* stream) {
-  ENTER;
-  return enqueue(stream, [=] { memcpy((void*)to, (void*)from, n); return SUCCESS; });
 }
 int cuMemsetD8Async(uint64_t place, unsigned char value, size_t n, void* stream) {
   ENTER;
@@ -177,11 +184,13 @@ int cuStreamSynchronize(void* stream) { ENTER; return waited(stream); }
 int cuStreamBeginCapture_v2(void* stream, int) {
   ENTER;
   static_cast<Stream*>(stream)->captured = std::make_unique<Graph>();
+  capturing++;
   return refused(static_cast<Stream*>(stream)->device);
 }
 int cuStreamEndCapture(void* stream, void** made) {
   ENTER;
   *made = static_cast<Stream*>(stream)->captured.release();
+  capturing--;
   return refused(static_cast<Stream*>(stream)->device);
 }
 int cuGraphInstantiateWithFlags(void** made, void* graph, unsigned long long) { ENTER; *made = new Graph(*(Graph*)graph); return refused(current); }
@@ -204,15 +213,14 @@ int cuEventRecord(void* event, void* stream) {
   return static_cast<Event*>(event)->device == device ? refused(device) : INVALID_CONTEXT;
 }
 int cuEventQuery(void* event) {
-  ENTER;
+  ENTER_OUTSIDE_CAPTURES;
   if (int status = refused(static_cast<Event*>(event)->device)) return status;
   return static_cast<Event*>(event)->looks-- > 0 ? NOT_READY : SUCCESS;
 }
-int cuEventSynchronize(void* event) { ENTER; return refused(static_cast<Event*>(event)->device); }
 int cuEventDestroy_v2(void* event) { ENTER; delete static_cast<Event*>(event); return SUCCESS; }
 
 int cuModuleLoadData(void** made, const void* image) {
-  ENTER;
+  ENTER_OUTSIDE_CAPTURES;
   const char* bytes = static_cast<const char*>(image);
   uint16_t machine, section_size, sections;
   uint64_t table;
@@ -230,7 +238,7 @@ int cuModuleLoadData(void** made, const void* image) {
   *made = new Module{current, library, {}};
   return refused(current);
 }
-int cuModuleUnload(void* module) { ENTER; delete static_cast<Module*>(module); return SUCCESS; }
+int cuModuleUnload(void* module) { ENTER_OUTSIDE_CAPTURES; delete static_cast<Module*>(module); return SUCCESS; }
 int cuModuleGetFunction(void** found, void* module, const char* name) {
   ENTER;
   auto* owner = static_cast<Module*>(module);
