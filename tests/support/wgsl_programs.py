@@ -60,14 +60,18 @@ def models(folder: Path, kinds: frozenset[str], odd: bool) -> Iterator[Made]:
             yield expand(program, kinds), found
 
 
+def drawing() -> list[str]:
+    """Presets that draw tokens, as text."""
+    return [presets.sample(**settings).wire for settings in _SAMPLING]
+
+
 def epilogues() -> Iterator[Program]:
     """Each node of the table, presets, and rows as wide as vocabularies."""
     for run in RUNS:
         epilogue, _ = of_one_node(run)
         yield epilogue.program(3 * epilogue.rows, 3 * epilogue.rows)
-    drawing = [presets.sample(**settings).wire for settings in _SAMPLING]
     for vocabulary in (301, 49152, 262144):
-        for text in (*drawing, *(TEXTS.values() if vocabulary > 301 else ())):
+        for text in (*drawing(), *(TEXTS.values() if vocabulary > 301 else ())):
             yield parse(text, vocabulary=vocabulary, rows=1).program(7, 7)
     wire = Wire()
     drawn = wire.add("gumbel_max", wire.add("div", wire.add("logits"), wire.parameter("f32", [])))
