@@ -8,12 +8,16 @@ from collections.abc import Callable
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
 from typing import Any
 
+from pie_edge.backends.shared.host import unique
 from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, OutOfMemory
 
 LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-_OUT_OF_MEMORY = 2
+REQUIRED = 13_000
+"""CUDA 13.0, which driver branch r580 is the first to serve."""
+REMEDY = "install NVIDIA's driver, branch r580 or newer"
+_OUT_OF_MEMORY, _DEVICE_UNAVAILABLE = 2, 46
 NOT_READY = 600
-_LOST = frozenset({46, 79, 214, 219, 220, 226, 700, 702, 703, 710, 714, 715, 716, 717, 718, 719, 720, 999})
+_LOST = frozenset({79, 214, 219, 220, 226, 700, 702, 703, 710, 714, 715, 716, 717, 718, 719, 720, 999})
 """Statuses after which this process's contexts are dead: memory or hardware faults, kernels that trapped or hung."""
 
 _MEANT = {
@@ -73,16 +77,21 @@ class Driver:
     def __init__(self, library: str = "") -> None:
         """Raises BackendUnavailable where there is none."""
         try:
-            loaded = ctypes.CDLL(library or LIBRARY)
-            self.calls: dict[str, Callable[..., int]] = {}
-            for name, arguments in _CALLS.items():
-                function = getattr(loaded, name)
-                function.argtypes, function.restype = arguments, c_int
-                self.calls[name] = function
-        except (OSError, AttributeError) as error:
-            raise BackendUnavailable(
-                f"backend cuda finds no NVIDIA driver that serves it ({error}); install branch r580 or newer"
-            ) from error
+            self._library = ctypes.CDLL(library or LIBRARY)
+            self.calls: dict[str, Callable[..., int]] = {
+                name: _typed(self._library, name, arguments) for name, arguments in _CALLS.items()
+            }
+        except OSError as error:
+            raise BackendUnavailable(f"backend cuda finds no NVIDIA driver ({error}); {REMEDY}") from error
+        except AttributeError as error:
+            version = version_of(self._library)
+            why = f"the NVIDIA driver lacks what backend cuda calls ({error})"
+            if version is not None and version < REQUIRED:
+                why = too_old(version)
+            raise BackendUnavailable(f"{why}; {REMEDY}") from error
+
+    def device_names(self) -> list[str]:
+        return device_names(self._library)
 
     def call(self, what: str, name: str, *arguments: Any) -> None:
         """Do it, or raise DeviceLost, OutOfMemory or BackendError that says ``what`` failed."""
@@ -100,6 +109,11 @@ class Driver:
         said = f"the NVIDIA driver failed to {what}: {self._text(status)}"
         if status in _LOST:
             raise DeviceLost(f"{said}; {_MEANT.get(status, 'the system log has it as an Xid')}")
+        if status == _DEVICE_UNAVAILABLE:
+            raise BackendUnavailable(
+                f"{said}; another process has it for itself, or it is busy: end that one, let several have it with "
+                "`nvidia-smi --compute-mode=0`, or take another --device"
+            )
         if status == _OUT_OF_MEMORY:
             raise OutOfMemory(f"{said}; lower `memory` or `kv_memory` in the configuration, or take a smaller model")
         raise BackendError(f"{said}; run `pie-edge doctor`, update the driver, or use another --backend")
@@ -109,3 +123,42 @@ class Driver:
         self.calls["cuGetErrorName"](status, byref(name))
         self.calls["cuGetErrorString"](status, byref(text))
         return f"{(name.value or b'error').decode()} ({status}), {(text.value or b'').decode()}"
+
+
+def _typed(library: Any, name: str, arguments: tuple[Any, ...]) -> Callable[..., int]:
+    """Raises AttributeError."""
+    found: Any = getattr(library, name)
+    found.argtypes, found.restype = arguments, c_int
+    function: Callable[..., int] = found
+    return function
+
+
+def version_of(library: Any) -> int | None:
+    """The CUDA version that a driver's library serves, times a thousand; None where it doesn't tell."""
+    version = c_int()
+    try:
+        return None if library.cuDriverGetVersion(byref(version)) else version.value
+    except AttributeError:
+        return None
+
+
+def dotted(version: int) -> str:
+    """``13010`` is 13.1."""
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+def too_old(version: int) -> str:
+    return f"the NVIDIA driver serves CUDA {dotted(version)}, and {dotted(REQUIRED)} is needed"
+
+
+def device_names(library: Any) -> list[str]:
+    """Of all that a started driver's library sees, told apart."""
+    count, device, room = c_int(), c_int(), ctypes.create_string_buffer(256)
+    if library.cuDeviceGetCount(byref(count)):
+        return []
+    names = []
+    for ordinal in range(count.value):
+        library.cuDeviceGet(byref(device), ordinal)
+        library.cuDeviceGetName(room, len(room), device)
+        names.append(room.value.decode("utf-8", "replace"))
+    return unique(names)

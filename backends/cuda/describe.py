@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pie_edge.backends.cuda import numa
-from pie_edge.backends.cuda.api import Driver
-from pie_edge.backends.cuda.device import Facts, Gpu, names
+from pie_edge.backends.cuda.api import Driver, dotted
+from pie_edge.backends.cuda.device import Facts, Gpu
 from pie_edge.errors import BackendError
 
 
@@ -13,7 +13,7 @@ def describe() -> list[str]:
     try:
         driver = Driver()
         driver.call("start", "cuInit", 0)
-        found = names(driver)
+        found = driver.device_names()
     except BackendError:
         return []
     lines = []
@@ -30,7 +30,7 @@ def describe() -> list[str]:
 
 def _title(facts: Facts) -> str:
     kind = "software" if facts.software else f"compute capability {facts.architecture / 10}"
-    return f"cuda:{facts.ordinal}, {facts.name}: {kind}, driver for CUDA {facts.driver // 1000}.{facts.driver % 1000 // 10}"
+    return f"cuda:{facts.ordinal}, {facts.name}: {kind}, driver for CUDA {dotted(facts.driver)}"
 
 
 def _abilities(facts: Facts) -> str:

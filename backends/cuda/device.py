@@ -9,9 +9,8 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from pie_edge.backends.cuda.api import Driver
-from pie_edge.backends.cuda.probe import DRIVER_API, EMULATION, REMEDY
-from pie_edge.backends.shared.host import unique
+from pie_edge.backends.cuda.api import REMEDY, REQUIRED, Driver, too_old
+from pie_edge.backends.cuda.probe import EMULATION
 from pie_edge.errors import BackendUnavailable
 
 OLDEST = 75
@@ -117,21 +116,11 @@ class Gpu:
         self.driver.calls["cuDevicePrimaryCtxRelease_v2"](self._device)
 
 
-def names(driver: Driver) -> list[str]:
-    """Of all devices, told apart."""
-    count = c_int()
-    driver.call("count its devices", "cuDeviceGetCount", byref(count))
-    return unique(_name(driver, ordinal) for ordinal in range(count.value))
-
-
 def _chosen(driver: Driver, name: str) -> tuple[int, str]:
-    if _version(driver) < DRIVER_API:
-        version = _version(driver)
-        raise BackendUnavailable(
-            f"the NVIDIA driver serves CUDA {version // 1000}.{version % 1000 // 10}, and 13.0 is needed; {REMEDY}"
-        )
+    if (version := _version(driver)) < REQUIRED:
+        raise BackendUnavailable(f"{too_old(version)}; {REMEDY}")
     driver.call("start", "cuInit", 0)
-    found = names(driver)
+    found = driver.device_names()
     for ordinal, one in enumerate(found):
         if not name or one == name:
             return ordinal, one
@@ -148,12 +137,6 @@ def _device(driver: Driver, ordinal: int) -> int:
     device = c_int()
     driver.call(f"find device {ordinal}", "cuDeviceGet", byref(device), ordinal)
     return device.value
-
-
-def _name(driver: Driver, ordinal: int) -> str:
-    room = ctypes.create_string_buffer(256)
-    driver.call("name a device", "cuDeviceGetName", room, len(room), _device(driver, ordinal))
-    return room.value.decode("utf-8", "replace")
 
 
 def _attribute(driver: Driver, device: int, attribute: int) -> int:

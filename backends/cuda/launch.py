@@ -9,7 +9,6 @@ from typing import TypeAlias
 from pie_edge.backends.cuda.memory import Region
 from pie_edge.backends.shared.grid import Grid
 
-NULL = None
 Field: TypeAlias = Region | int | float | None
 """A pointer, a 32-bit word, a float32, or no pointer."""
 
@@ -45,10 +44,6 @@ class Launch:
     block: int
     shared: int = 0
     """Bytes of shared memory that the kernel doesn't declare itself."""
-
-
-def argument(value: Field) -> bytes:
-    return packed(value)
 
 
 def arguments(*values: Field | bytes | Tensor) -> tuple[bytes | Tensor, ...]:

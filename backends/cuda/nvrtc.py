@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pie_edge.backends.shared.whole_file import write_whole
 from pie_edge.errors import BackendError, BackendUnavailable
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -58,7 +57,7 @@ class Compiler:
             return kept.read_bytes()
         made = compiled(file, text, options)[0]
         with suppress(OSError):
-            _keep(kept, made)
+            write_whole(kept, made)
         return made
 
 
@@ -116,12 +115,3 @@ def version() -> tuple[int, int]:
     status, major, minor = _nvrtc().nvrtcVersion()
     _check(status, "tell its version")
     return major, minor
-
-
-def _keep(path: Path, data: bytes) -> None:
-    """Whole or not at all: other processes may look."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, made = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    Path(made).replace(path)

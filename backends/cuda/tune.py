@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pie_edge.backend import Stop
 from pie_edge.backends.cuda import nvrtc
-from pie_edge.backends.cuda.api import Driver
+from pie_edge.backends.cuda.api import Driver, dotted
 from pie_edge.backends.cuda.compiler import Compiler
 from pie_edge.backends.cuda.device import Facts, Gpu
 from pie_edge.backends.cuda.session import Session
@@ -23,7 +23,7 @@ ANY = 1 << 62
 
 def served(facts: Facts) -> str:
     """By which software."""
-    return f"for CUDA {facts.driver / 1000:.1f}, NVRTC {'.'.join(map(str, nvrtc.version()))}"
+    return f"for CUDA {dotted(facts.driver)}, NVRTC {'.'.join(map(str, nvrtc.version()))}"
 
 
 def subject(facts: Facts) -> Subject:

@@ -47,7 +47,7 @@ def test_cuda_is_tested_tuned_compared_over_a_checkpoint_of_its_own_and_measured
         f"python -m benchmarks.seeded {seeded}",
         asked(seeded, "cpu"),
         asked(seeded, "cuda"),
-        "python -m benchmarks.cuda",
+        f"python -m benchmarks.cuda --model {seeded}",
     ]
 
 
