@@ -1,10 +1,9 @@
-"""The CUDA backend on the emulator: its own host code over a driver's library that runs the same kernels on the CPU. With
-``PIE_EDGE_TEST_CUDA=card`` in the environment it is the system's driver and NVRTC, for tests that say nothing of the emulator."""
+"""The CUDA backend on the emulator: its own host code over a driver's library that runs the same kernels on the CPU. ``ON_CARD``
+it is the system's driver and NVRTC, for tests that say nothing of the emulator."""
 
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,6 +13,7 @@ from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, Live, Options
 from tests.backend import cuda_cases, device_cases
 from tests.simt import build
+from tests.simt.build import ON_CARD
 
 Sources = Mapping[str, str]
 NAMES = (*device_cases.NAMES, *cuda_cases.MANY)
@@ -38,9 +38,6 @@ def compiler(sources: Sources, flags: Sequence[str] = ()) -> Callable[[str, str,
 
 ordinary = compiler(nvrtc.sources())
 """The kernels as they are."""
-
-
-ON_CARD = os.environ.get("PIE_EDGE_TEST_CUDA") == "card"
 
 
 def opened(**options: Any) -> CudaBackend:

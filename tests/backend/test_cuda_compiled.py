@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.errors import BackendError
 from tests.backend.cuda_registers import ARCHITECTURES, CEILINGS, Module, all_of, modules, record
+from tests.simt.build import ON_CARD
 
 _GRANULE = 8
 """Registers are given to threads by eights: what another version of the compiler may take more."""
@@ -51,7 +51,7 @@ def test_every_module_was_compiled_for_every_architecture_as_it_is_now() -> None
 
 def test_the_record_has_every_module_that_cases_and_the_self_test_come_to() -> None:
     pytest.importorskip("tests.support.needs_simt")
-    if os.environ.get("PIE_EDGE_TEST_CUDA") == "card":
+    if ON_CARD:
         pytest.skip("lowers for a card of each generation, on the emulator")
     missing = {str(module) for module in modules(None)} - record()["modules"].keys()
     assert not missing, AGAIN

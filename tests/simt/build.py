@@ -16,6 +16,8 @@ from typing import Any
 
 INCLUDE = Path(__file__).parent / "include"
 COMPILER = "g++"
+ON_CARD = os.environ.get("PIE_EDGE_TEST_CUDA") == "card"
+"""The tests of the CUDA backend run on a card, with NVIDIA's own driver and compiler."""
 FLAGS = (
     *("-std=c++20", "-O2", "-march=x86-64-v3", "-ffp-contract=off", "-fno-strict-aliasing", "-fcf-protection=none"),
     *("-fPIC", "-fvisibility=hidden", "-w"),
@@ -162,13 +164,6 @@ class Library:
         launched.argtypes = [ctypes.c_void_p, _Extent, _Extent, ctypes.c_size_t]
         if launched(pointers, _Extent(*grid), _Extent(block, 1, 1), shared):
             raise KernelError(self._library.simt_message().decode())
-
-    def counts(self) -> list[dict[str, int]]:
-        """Of a traced library since the last time: global accesses of under and over 8 bytes a lane, and shared ones."""
-        found = (ctypes.c_uint64 * 15)()
-        self._library.simt_counts(found)
-        names = ("instructions", "sectors", "ideal_sectors", "waves", "ideal_waves")
-        return [dict(zip(names, found[5 * i : 5 * i + 5], strict=True)) for i in range(3)]
 
 
 def _argument(value: object) -> Any:
