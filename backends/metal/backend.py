@@ -40,7 +40,7 @@ class Options(open_device.Options):
     mode: Mode | None = None
     """How ops are run; None for what the device can."""
     launcher: Launcher = on_metal
-    """Of kernels by hand: tests have another."""
+    """Of kernels by hand."""
 
 
 class Live:

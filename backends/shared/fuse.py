@@ -1,5 +1,5 @@
 """Fewer, larger launches: matrices that multiply the same rows run in one, gates are applied at once, and what is stored
-is computed where it is stored. The result is a Program again, with kinds that only this backend knows:
+is computed where it is stored. The result is a Program again, with kinds that only backends know:
 
     linear_group  (x, w0, w1[, w2][, b0, b1[, b2]]) → (y0, y1[, y2])   each y_i = x · w_iᵀ + b_i
     gated_linear  (x, gate, up) → (y)                  y = act(x · gateᵀ) · (x · upᵀ)

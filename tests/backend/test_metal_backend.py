@@ -172,11 +172,11 @@ def test_a_device_that_computes_right_is_opened_and_not_examined_again(
         said.append(what)
 
     async def test() -> None:
-        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note)).close()
+        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note, tune=False)).close()
         assert set(said) == {f"testing Metal's kernels on {facts().name} (once)"}
         said.clear()
         monkeypatch.setattr(examination, "check", fail)
-        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note)).close()
+        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note, tune=False)).close()
         assert not said
 
     run(test)

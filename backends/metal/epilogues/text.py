@@ -18,7 +18,6 @@ from pie_edge.sampling.dialects import kernel as plans
 from pie_edge.sampling.dialects.kernel import Store
 from pie_edge.sampling.dialects.scalar import F32, I32, U32, Memory, Scalar
 
-_NOWHERE = "0xffffffffu"
 _SIGNS = {F32: "Float", I32: "Signed", U32: "Word"}
 
 METAL = Dialect(
