@@ -163,9 +163,11 @@ class Live:
         """Raises Unsupported for an epilogue's node that isn't known."""
         cells = {name: region.buffer for name, region in states.items()}
         if any(op.kind.startswith(PREFIX) for op in program.ops):
-            if self.mode is Mode.OPS:
-                return HostedEpilogue(self.timeline, program, cells)
-            return DeviceEpilogue(self.timeline, self._launcher, program, cells)
+            if self.mode is Mode.KERNELS:
+                on_device = DeviceEpilogue(self.timeline, self._launcher, program, cells)
+                if on_device.fits:
+                    return on_device
+            return HostedEpilogue(self.timeline, program, cells)
         return Model(self.timeline, program, self.mode, self._launcher, self.tuning, cells, weights)
 
     def reached(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pie_edge.backends.metal.device import Mode
-from pie_edge.backends.metal.launch import Launch, Launcher
+from pie_edge.backends.metal.launch import LEAST, Launch, Launcher
 from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.program.ops import Op, Program
 
@@ -46,6 +47,19 @@ class Context:
         """An input as an array of the device."""
         return self.once(("input", name), lambda: mx.array(np.ascontiguousarray(self.inputs[name])))
 
+    def words(self, name: str) -> mx.array:
+        """An input as kernels take it: flat, and of no fewer entries than keep it in one address space."""
+
+        def made() -> mx.array:
+            flat = self.inputs[name].reshape(-1)
+            return mx.array(np.pad(flat, (0, max(LEAST - flat.size, 0))))
+
+        return self.once(("words", name), made)
+
+    def numbers(self, *values: float) -> mx.array:
+        """Constants of an op, as kernels take them: the same array in every step."""
+        return _numbers(values)
+
     def fields(self, op: Op) -> dict[str, Array]:
         """The op's inputs that the step gives, by their names in the op table."""
         return {role: self.inputs[name] for role, name in op.named.items() if name in self.inputs}
@@ -55,3 +69,8 @@ class Context:
 
     def vector(self, name: str | None) -> Array | None:
         return None if name is None else self.vectors[name]
+
+
+@cache
+def _numbers(values: tuple[float, ...]) -> mx.array:
+    return mx.array(np.array((*values, *(0.0,) * (LEAST - len(values))), np.float32))

@@ -11,6 +11,11 @@ from typing import Any, TypeAlias
 import mlx.core as mx
 
 FOLDER = Path(__file__).with_name("kernels")
+LEAST = 8
+"""Entries from which on MLX hands an input over in the address space ``device``. What has fewer lies in ``constant``, which makes
+another kernel: one whose counts go over it from step to step would be compiled a second time in the middle of work."""
+MOST_ARRAYS = 31
+"""That a kernel may be given in Metal, inputs and outputs together."""
 Extent = tuple[int, int, int]
 
 
@@ -30,6 +35,10 @@ class Kernel:
         return self.body or text(f"{self.name}.metal")
 
     @property
+    def fits(self) -> bool:
+        return len(self.inputs) + len(self.outputs) <= MOST_ARRAYS
+
+    @property
     def header(self) -> str:
         return "\n".join(text(f"{name}.h") for name in self.headers)
 
@@ -37,7 +46,7 @@ class Kernel:
 @dataclass(frozen=True)
 class Launch:
     """What a kernel is launched with. Threads are counted in all (``grid``) and by threadgroup; ``template`` has its constants by
-    name: whole numbers, booleans, types."""
+    name: whole numbers, booleans, types. An input of fewer than ``LEAST`` entries is made longer."""
 
     kernel: Kernel
     inputs: tuple[mx.array, ...]
@@ -45,6 +54,13 @@ class Launch:
     grid: Extent
     threads: Extent
     template: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", tuple(map(_long_enough, self.inputs)))
+
+
+def _long_enough(array: mx.array) -> mx.array:
+    return array if array.size >= LEAST else mx.pad(array.reshape(-1), (0, LEAST - array.size))
 
 
 Launcher: TypeAlias = Callable[[Launch], Sequence[mx.array]]
@@ -71,6 +87,8 @@ def _made(kernel: Kernel) -> Any:
         output_names=list(kernel.outputs),
         source=kernel.source,
         header=kernel.header,
+        # Sums have to round as they are written, and what isn't a number has to stay that.
+        compile_options={"math_mode": "safe"},
     )
 
 

@@ -154,6 +154,7 @@ ALL: dict[str, Builder] = {
     "gated_delta of one": _gated_delta(MIXED, Heads(1, 1, 1, 1)),
     "gated_delta wide": _gated_delta(MIXED[4:8], Heads(1, 2, 128, 128)),
     "gated_delta wider": _gated_delta(MIXED[4:8], Heads(1, 1, 20, 150)),
+    "gated_delta wide, a fold alone": _gated_delta(ALONE["a fold alone"], Heads(1, 2, 32, 32)),
     **{f"short_conv {name}": _short_conv(runs, 68, 4, "silu") for name, runs in ALONE.items()},
     **{f"gated_delta {name}": _gated_delta(runs, _SMALL) for name, runs in ALONE.items()},
     **{

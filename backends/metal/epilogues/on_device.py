@@ -14,7 +14,7 @@ import numpy as np
 from pie_edge.backend import BytesLike
 from pie_edge.backends.metal.epilogues import algorithms
 from pie_edge.backends.metal.epilogues.text import Written, written
-from pie_edge.backends.metal.launch import Launch, Launcher
+from pie_edge.backends.metal.launch import LEAST, Launch, Launcher
 from pie_edge.backends.metal.memory import Cell, host
 from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Timeline
 from pie_edge.backends.shared import epilogue_algorithms
@@ -59,6 +59,11 @@ class DeviceEpilogue:
             for number, step in enumerate(self._prepared.plan.steps)
         ]
 
+    @property
+    def fits(self) -> bool:
+        """Whether no kernel has more values than Metal hands over: each is an array of its own."""
+        return all(made is None or made.kernel.fits for _, made in self._steps)
+
     def run(self, given: Mapping[str, BytesLike]) -> Flight:
         """Raises ValueError for inputs that aren't the Program's, DeviceLost once closed."""
         room = bytearray(self._inputs.nbytes)
@@ -85,16 +90,16 @@ class DeviceEpilogue:
                 assert made is not None
                 known |= self._fused(step, made, passes, read, inputs, known)
             else:
-                operands = tuple(known[place.name] for place in step.operands)
+                operands = tuple(self._cut(known[place.name], place.name, passes) for place in step.operands)
                 found = algorithms.run(step, passes, operands)
                 known |= dict(zip((place.name for place in step.results), found, strict=True))
         for op in self._prepared.keeps:
             assert tokens is not None
             tokens = self._kept(op, room, inputs, tokens, known, passes)
-        return self._graph(known, tokens)
+        names = [value.name for value in self._program.by_role(Role.OUTPUT)]
+        return self._graph({name: self._cut(known[name], name, passes) for name in names}, tokens)
 
-    def _graph(self, known: Mapping[str, mx.array], tokens: mx.array | None) -> Graph:
-        outputs = {value.name: known[value.name] for value in self._program.by_role(Role.OUTPUT)}
+    def _graph(self, outputs: Mapping[str, mx.array], tokens: mx.array | None) -> Graph:
         changed: tuple[mx.array, ...] = ()
         if tokens is not None:
             self._states["tokens"][0].put(tokens)
@@ -115,7 +120,7 @@ class DeviceEpilogue:
         launch = Launch(
             made.kernel,
             (*(states[name] for name in made.states), inputs, *(known[name] for name in made.reads)),
-            tuple(((passes * self._size(name),), mx.uint32) for name in made.writes),
+            tuple(((max(passes * self._size(name), LEAST),), mx.uint32) for name in made.writes),
             (columns * lanes, passes * kernel.rows, 1),
             (lanes, 1, 1),
         )
@@ -124,6 +129,11 @@ class DeviceEpilogue:
     def _size(self, name: str) -> int:
         """Words of a value of one pass."""
         return self._view.size(name)
+
+    def _cut(self, words: mx.array, name: str, passes: int) -> mx.array:
+        """A value without what makes its array long enough for kernels."""
+        size = passes * self._size(name)
+        return words if words.size == size else words[:size]
 
     def _taken(self, op: Op, room: np.ndarray, inputs: mx.array, tokens: mx.array) -> mx.array:
         """The inputs with what lies in the pool where a parameter says so."""

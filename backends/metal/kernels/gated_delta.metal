@@ -24,16 +24,31 @@ for (int n = 0; n <= replayed + rows; ++n) {
   float q[OWN], k[OWN], q_length = 0.0f, k_length = 0.0f;
   for (uint i = 0; i < OWN; ++i) {
     uint from = at * WIDTH + key_head * KEY_DIM + lane + 32 * i;
-    q[i] = !there ? 0.0f : past ? qkv_tail[from] : qkv[from];
-    k[i] = !there ? 0.0f : past ? qkv_tail[from + KEY_HEADS * KEY_DIM] : qkv[from + KEY_HEADS * KEY_DIM];
+    // Not by ?:, which the two arrays may be too different for: one may lie in another address space.
+    q[i] = k[i] = 0.0f;
+    if (there && past) {
+      q[i] = qkv_tail[from];
+      k[i] = qkv_tail[from + KEY_HEADS * KEY_DIM];
+    } else if (there) {
+      q[i] = qkv[from];
+      k[i] = qkv[from + KEY_HEADS * KEY_DIM];
+    }
     q_length += q[i] * q[i];
     k_length += k[i] * k[i];
   }
   q_length = metal::precise::sqrt(simd_sum(q_length) + numbers[0]) * metal::precise::sqrt(float(KEY_DIM));
   k_length = metal::precise::sqrt(simd_sum(k_length) + numbers[0]);
   uint value_at = at * WIDTH + 2 * KEY_HEADS * KEY_DIM + head * VALUE_DIM + column, gate_at = at * HEADS + head;
-  float value = !there ? 0.0f : past ? qkv_tail[value_at] : qkv[value_at];
-  float step = (!there ? 0.0f : past ? a_tail[gate_at] : a[gate_at]) + dt_bias[head], gate = !there ? 0.0f : past ? b_tail[gate_at] : b[gate_at];
+  float value = 0.0f, step = dt_bias[head], gate = 0.0f;
+  if (there && past) {
+    value = qkv_tail[value_at];
+    step += a_tail[gate_at];
+    gate = b_tail[gate_at];
+  } else if (there) {
+    value = qkv[value_at];
+    step += a[gate_at];
+    gate = b[gate_at];
+  }
   float soft = max(step, 0.0f) + metal::precise::log(1.0f + metal::precise::exp(-abs(step)));
   float keep = metal::precise::exp(rate * soft), learn = 1.0f / (1.0f + metal::precise::exp(-gate)), known = 0.0f, found = 0.0f;
   for (uint i = 0; i < OWN; ++i) {

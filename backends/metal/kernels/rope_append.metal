@@ -6,8 +6,18 @@ uint own = kind == 0 ? head : kind == 1 ? head - HEADS : head - HEADS - KV_HEADS
 bool turns = kind < 2 && pair < ROTARY / 2;
 uint one = NEOX && turns ? pair : 2 * pair, two = NEOX && turns ? pair + ROTARY / 2 : 2 * pair + 1;
 uint at = (token * heads + own) * WIDTH;
-float first = kind == 0 ? q[at + one] : kind == 1 ? k[at + one] : v[at + one];
-float second = kind == 0 ? q[at + two] : kind == 1 ? k[at + two] : v[at + two];
+float first, second;
+// Not by ?:, which two arrays may be too different for: one may lie in another address space.
+if (kind == 0) {
+  first = q[at + one];
+  second = q[at + two];
+} else if (kind == 1) {
+  first = k[at + one];
+  second = k[at + two];
+} else {
+  first = v[at + one];
+  second = v[at + two];
+}
 if (turns) {
   float cosine = cosines[token * (ROTARY / 2) + pair], sine = sines[token * (ROTARY / 2) + pair], turned = first * cosine - second * sine;
   second = first * sine + second * cosine;

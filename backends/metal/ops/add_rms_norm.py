@@ -19,7 +19,7 @@ def ops(c: Context, op: Op, x: mx.array, residual: mx.array, weight: mx.array) -
 
 def kernel(c: Context, op: Op, x: mx.array, residual: mx.array, weight: mx.array) -> Arrays:
     rows, width = x.shape
-    numbers = mx.array([op.number("eps"), op.number("offset")])
+    numbers = c.numbers(op.number("eps"), op.number("offset"))
     given = (("WIDTH", width), ("THREADS", threads(width)))
     outputs = ((x.shape, mx.float32),) * 2
     launch = Launch(

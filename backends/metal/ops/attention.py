@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from pie_edge.backends.metal.context import Arrays, Context
 from pie_edge.backends.metal.launch import Kernel, Launch
 from pie_edge.backends.metal.ops.attended import sequences, weights_of
-from pie_edge.backends.metal.ops.matrices import NOTHING
+from pie_edge.backends.metal.ops.matrices import NO_WORDS, NOTHING
+from pie_edge.errors import Unsupported
 from pie_edge.program.ops import Op
 
 _FIELDS = ("positions", "row_index", "page_starts", "pages", "page_bits", "fresh_bits")
@@ -22,11 +23,10 @@ _KERNEL = Kernel(
     ("y",),
     ("attention",),
 )
-_NO_MASK = mx.array(np.zeros(8, np.uint32))
 _QUERIES = 8
 """Rows and heads that a simdgroup takes together: it holds a part of what each gives in registers."""
 _ROOM = 28 << 10
-"""Bytes of threadgroup memory that queries and what simdgroups leave each other may take."""
+"""Bytes of threadgroup memory that queries and what simdgroups leave each other may take, of the 32 KiB that there are."""
 
 
 def ops(c: Context, op: Op, q: mx.array, keys: mx.array, values: mx.array, *fields: Any) -> Arrays:
@@ -51,14 +51,14 @@ def kernel(
     fields, named = c.fields(op), op.named
     heads, kv_heads = op.integer("heads"), op.integer("kv_heads")
     width, sharing = q.shape[1] // heads, heads // kv_heads
-    together = max(n for n in range(1, min(sharing, _QUERIES) + 1) if sharing % n == 0)
+    queries = most_queries(width)
+    together = max(n for n in range(1, min(sharing, queries) + 1) if sharing % n == 0)
     several = q.shape[0] > len(fields["query_starts"]) - 1
-    rows = max(_QUERIES // together, 1) if several else 1
-    tiles = c.once(("tiles", rows, "mask" in fields), lambda: _tiles(fields, rows))
-    parts, cap = _parts(rows * together, width), op.number("softcap")
-    optional = {name: array for name, array in zip(list(named)[4:], rest, strict=True) if name in ("mask", "sinks")}
-    step = (c.device(named[name]) for name in ("query_starts", *_FIELDS))
-    numbers = mx.array([op.number("scale"), cap])
+    rows = max(queries // together, 1) if several else 1
+    count, tiles = c.once(("tiles", rows, "mask" in fields), lambda: _tiles(fields, rows))
+    parts, cap = simdgroups(rows * together, width), op.number("softcap")
+    optional = {name: array for name, array in zip(list(named)[4:], rest, strict=True) if name == "sinks"}
+    step = (c.words(named[name]) for name in ("query_starts", *_FIELDS))
     given = (
         *(("ROWS", rows), ("TOGETHER", together), ("PARTS", parts), ("PAGE", op.integer("page_size"))),
         *(("HEADS", heads), ("KV_HEADS", kv_heads), ("WIDTH", width), ("VECTOR", keys.shape[4])),
@@ -73,28 +73,43 @@ def kernel(
             key_positions,
             tiles,
             *step,
-            optional.get("mask", _NO_MASK),
+            c.words(named["mask"]) if "mask" in fields else NO_WORDS,
             optional.get("sinks", NOTHING),
-            numbers,
+            c.numbers(op.number("scale"), cap),
         ),
         ((q.shape, mx.float32),),
-        (32, parts, tiles.shape[0] * heads // together),
+        (32, parts, count * heads // together),
         (32, parts, 1),
         given,
     )
     return c.launch(launch)
 
 
-def _parts(queries: int, width: int) -> int:
+def simdgroups(queries: int, width: int) -> int:
     """Simdgroups of a threadgroup, as many as there is room for."""
-    left = _ROOM - 4 * queries * width
-    return next(parts for parts in (8, 4, 2, 1) if 4 * parts * (width + 2 * queries) <= left or parts == 1)
+    return next(parts for parts in (8, 4, 2, 1) if shared_bytes(queries, parts, width) <= _ROOM or parts == 1)
 
 
-def _tiles(fields: dict[str, NDArray[Any]], rows: int) -> mx.array:
-    """[n, 4]: of each tile its first row and how many there are, its sequence, and where that one's masks begin, from 1 on."""
+def shared_bytes(queries: int, parts: int, width: int) -> int:
+    """Of a threadgroup: the queries, and of each simdgroup its sums of one, and two numbers of each."""
+    return 4 * (queries * width + parts * (width + 2 * queries))
+
+
+def most_queries(width: int) -> int:
+    """Raises Unsupported for heads so wide that one doesn't fit."""
+    for queries in (_QUERIES, 4, 2, 1):
+        if shared_bytes(queries, 1, width) <= _ROOM:
+            return queries
+    widest = _ROOM // 8 - 1
+    raise Unsupported(
+        f"Metal's kernel attention takes heads of up to {widest} values, not of {width}; use --backend cpu"
+    )
+
+
+def _tiles(fields: dict[str, NDArray[Any]], rows: int) -> tuple[int, mx.array]:
+    """How many, and [n, 4]: of each its first row, how many it has, its sequence, and where that one's masks begin, from 1 on."""
     found: list[tuple[int, int, int, int]] = []
     for s, (first, last) in enumerate(pairwise(fields["query_starts"].tolist())):
         masked = int(fields["mask_starts"][s]) if "mask" in fields else 0
         found += [(at, min(rows, last - at), s, masked) for at in range(first, last, rows)]
-    return mx.array(np.array(found, np.uint32).reshape(-1, 4))
+    return len(found), mx.array(np.array([*found, (0, 0, 0, 0)], np.uint32))

@@ -34,7 +34,7 @@ def _ids(c: Context, name: str, tokens: mx.array) -> mx.array:
 def kernel(c: Context, op: Op, table: Matrix, token_src: mx.array, tokens: mx.array) -> Arrays:
     ids = c.once(("ids", op.inputs[1]), lambda: _ids(c, op.inputs[1], tokens))
     count, columns = token_src.shape[0], table.form.columns
-    inputs = (mx.minimum(ids, table.rows - 1), *arrays(table), mx.array([op.number("scale")]))
+    inputs = (mx.minimum(ids, table.rows - 1), *arrays(table), c.numbers(op.number("scale")))
     grid = -(-columns // 8), count, 1
     outputs = (((count, columns), mx.float32),)
     return c.launch(Launch(_KERNEL, inputs, outputs, grid, (64, 1, 1), constants(table)))

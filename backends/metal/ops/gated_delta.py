@@ -7,6 +7,7 @@ import numpy as np
 
 from pie_edge.backends.metal.context import Arrays, Context
 from pie_edge.backends.metal.launch import Kernel, Launch
+from pie_edge.backends.metal.ops.matrices import NOTHING
 from pie_edge.backends.metal.ops.recurrent import Talk, table, talks
 from pie_edge.program.ops import Op
 
@@ -102,6 +103,9 @@ def kernel(c: Context, op: Op, qkv: mx.array, *rest: mx.array) -> Arrays:
     sequences = talks(c, op)
     if key_dim % 32:
         return ops(c, op, qkv, *rest)
+    rows = qkv.shape[0]
+    # A step may have nothing but tokens to run again: an array of nothing is none that a kernel can be given.
+    fresh = [array if rows else NOTHING for array in (qkv, *given[:2])]
     constants = (
         *(("HEADS", heads), ("KEY_HEADS", op.integer("key_heads")), ("KEY_DIM", key_dim), ("VALUE_DIM", value_dim)),
         *(("WIDTH", qkv.shape[1]), ("LENGTH", given[-1].shape[1]), ("TILED", bool(op.attribute("tiled")))),
@@ -110,8 +114,8 @@ def kernel(c: Context, op: Op, qkv: mx.array, *rest: mx.array) -> Arrays:
     kept = ((len(sequences), *state.shape[1:]), mx.float32)
     launch = Launch(
         _KERNEL,
-        (qkv, *given, table(c, op), state, mx.array([op.number("eps")])),
-        (((qkv.shape[0], heads * value_dim), mx.float32), kept, kept),
+        (*fresh, *given[2:], table(c, op), state, c.numbers(op.number("eps"))),
+        (((max(rows, 1), heads * value_dim), mx.float32), kept, kept),
         (32, value_dim, len(sequences) * heads),
         (32, min(value_dim, 8), 1),
         constants,
@@ -120,6 +124,6 @@ def kernel(c: Context, op: Op, qkv: mx.array, *rest: mx.array) -> Arrays:
     for which, states in (("home", homes), ("fold", folds)):
         slots = [(getattr(talk, which), n) for n, talk in enumerate(sequences) if getattr(talk, which)]
         if slots:
-            places, rows = (mx.array(np.array(numbers, np.uint32)) for numbers in zip(*slots, strict=True))
-            state[places] = mx.take(states, rows, axis=0)
-    return y, state
+            places, found = (mx.array(np.array(numbers, np.uint32)) for numbers in zip(*slots, strict=True))
+            state[places] = mx.take(states, found, axis=0)
+    return y[:rows], state

@@ -21,7 +21,7 @@ def ops(c: Context, op: Op, x: mx.array, weight: mx.array) -> Arrays:
 def kernel(c: Context, op: Op, x: mx.array, weight: mx.array) -> Arrays:
     parts = x.reshape(-1, x.shape[1] // op.integer("groups"))
     rows, width = parts.shape
-    numbers = mx.array([op.number("eps"), op.number("offset")])
+    numbers = c.numbers(op.number("eps"), op.number("offset"))
     given = (("WIDTH", width), ("THREADS", threads(width)))
     outputs = ((x.shape, mx.float32),)
     launch = Launch(
