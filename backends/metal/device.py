@@ -14,6 +14,8 @@ from pie_edge.errors import BackendUnavailable
 
 _ANY_MEMORY = 8 << 30
 """Where the system doesn't tell how much there is."""
+KEPT = 8
+"""Of this part of the memory at most what steps have freed is kept for those that come."""
 
 
 class Mode(StrEnum):
@@ -65,9 +67,11 @@ def chosen(name: str) -> Facts:
     return found
 
 
-def enter(found: Facts) -> None:
-    """Make it this thread's default: streams belong to threads."""
+def enter(found: Facts, limit: int) -> None:
+    """Make it this thread's default: streams belong to threads. ``limit`` is what all arrays together may take."""
     mx.set_default_device(mx.gpu if found.gpu else mx.cpu)
+    # What a step frees is kept for the next, by default as much as a machine has.
+    mx.set_cache_limit(limit // KEPT)
     if found.gpu:
         # Kept resident: else a model that wasn't asked for a while is paged out, and in again.
         mx.set_wired_limit(found.memory)

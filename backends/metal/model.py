@@ -86,12 +86,16 @@ class Model:
             self._program, self._mode, self._unpacked(room, packed), self._vectors, self._launcher, self._tuning
         )
         known: dict[str, Any] = dict(self._weights)
-        for name, (cell, value) in self._states.items():
-            known[name] = (cell.take if name in self._written else cell.shaped)(value.dtype, value.shape)
-        for op, function, by_row in self._steps:
-            self._apply(context, known, op, function, by_row)
-        for name in self._written:
-            self._states[name][0].put(known[name])
+        try:
+            for name, (cell, value) in self._states.items():
+                known[name] = (cell.take if name in self._written else cell.shaped)(value.dtype, value.shape)
+            for op, function, by_row in self._steps:
+                self._apply(context, known, op, function, by_row)
+        finally:
+            # Also where an op can't be built: others' pages and states are in these arrays.
+            for name in self._written:
+                if name in known:
+                    self._states[name][0].put(known[name])
         outputs = {value.name: known[value.name] for value in self._program.by_role(Role.OUTPUT)}
         return Graph(tuple(known[name] for name in (*outputs, *self._written)), partial(self._collect, outputs))
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 import mlx.core as mx
 
 from pie_edge.backends.shared.work_queue import Ticket, WorkQueue
-from pie_edge.errors import DeviceLost, PieError
+from pie_edge.errors import BackendUnavailable, DeviceLost, PieError
 
 T = TypeVar("T")
 Outputs = dict[str, memoryview]
@@ -29,7 +29,7 @@ class Flight:
 
     value: int
     outputs: Outputs | None = None
-    error: PieError | None = None
+    error: Exception | None = None
 
     def result(self) -> Outputs:
         """Of a flight that is done. Raises what went wrong."""
@@ -55,6 +55,7 @@ class Graph:
 
 class Timeline:
     def __init__(self, enter: Callable[[], None]) -> None:
+        """``enter`` is the building thread's first work. Raises BackendUnavailable if it fails."""
         self._building = WorkQueue("pie-edge-metal-0", _TITLE)
         self._landing = WorkQueue("pie-edge-metal-1", _TITLE)
         self._lock = threading.Lock()
@@ -66,7 +67,13 @@ class Timeline:
         """What a run ended with that nothing may run after."""
         self.start: Callable[..., None] = mx.async_eval
         """Gives arrays to the device."""
-        self._building.put(enter)
+        try:
+            self.call(enter)
+        except Exception as error:
+            self.close()
+            raise BackendUnavailable(
+                f"MLX can't use its device: {type(error).__name__}: {error}; `pie-edge doctor` tells what it finds"
+            ) from error
 
     def run(self, build: Callable[[], Graph]) -> Flight:
         """Enqueue a run. Raises DeviceLost once closed."""
@@ -149,41 +156,68 @@ class Timeline:
             self.start(*graph.arrays)
         except Exception as error:
             self._settle()
-            self._land(flight, error=_translated(error))
+            self._fail(flight, error)
             return
         self._latest = self._landing.put(lambda: self._await(flight, graph))
 
     def _await(self, flight: Flight, graph: Graph) -> None:
         try:
-            self._land(flight, outputs=graph.finish())
+            self._land(flight, graph.finish())
         except Exception as error:
-            self._land(flight, error=_translated(error))
+            self._fail(flight, error)
 
     def _look(self, flight: Flight, collect: Callable[[], Outputs]) -> None:
         try:
             self._settle()
             self._check()
-            self._land(flight, outputs=collect())
+            self._land(flight, collect())
         except Exception as error:
-            self._land(flight, error=_translated(error))
+            self._fail(flight, error)
 
     def _check(self) -> None:
         if self.failed is not None:
             raise self.failed
 
-    def _land(self, flight: Flight, outputs: Outputs | None = None, error: PieError | None = None) -> None:
-        flight.outputs, flight.error = outputs, error
-        if error is not None and self.failed is None:
+    def _fail(self, flight: Flight, error: Exception) -> None:
+        """What isn't the device's is told as it is, and ends this flight alone: a step that can't be built changes no state."""
+        if _is_the_devices(error):
+            error = _translated(error)
             # States that the run was to change are half changed, or gone.
-            self.failed = error
+            self.failed = self.failed or error
+        self._land(flight, error=error)
+
+    def _land(self, flight: Flight, outputs: Outputs | None = None, error: Exception | None = None) -> None:
+        flight.outputs, flight.error = outputs, error
         self._reached = flight.value
         self._tickets.pop(flight.value).finish(None, None)
 
 
+_MEMORY = "insufficient memory", "outofmemory", "allocate", "malloc"
+"""What one of is in MLX's words where memory isn't there."""
+
+
+def _is_the_devices(error: Exception) -> bool:
+    """MLX tells all that it meets on its device as RuntimeError, and what it is asked wrong as ValueError."""
+    return isinstance(error, RuntimeError | MemoryError | DeviceLost)
+
+
 def _translated(error: Exception) -> PieError:
-    """MLX tells everything as RuntimeError: a command buffer that failed, memory that isn't there."""
-    if isinstance(error, DeviceLost):
+    if isinstance(error, PieError):
         return error
+    if isinstance(error, MemoryError) or any(word in str(error).lower() for word in _MEMORY):
+        return _out_of_memory(error)
     lost = DeviceLost(f"the Metal device was lost in the middle of a run: {type(error).__name__}: {error}")
     lost.__cause__ = error
     return lost
+
+
+def _out_of_memory(error: Exception) -> DeviceLost:
+    """Lost all the same: states are half written, and only a device that is opened again serves what comes next."""
+    used, kept, peak = (count() / 2**20 for count in (mx.get_active_memory, mx.get_cache_memory, mx.get_peak_memory))
+    told = DeviceLost(
+        f"memory ran out in the middle of a run on the Metal device: {used:.1f} MiB are in use, {kept:.1f} are kept for what "
+        f"comes next, and {peak:.1f} were in use at most ({error}). Lower `kv_memory` or `memory` in the configuration, close "
+        "what else uses the GPU, or take a smaller model"
+    )
+    told.__cause__ = error
+    return told

@@ -88,7 +88,7 @@ def tune_device(name: str, cache_dir: Path, report: Report, stop: Stop) -> None:
         raise UsageError(
             f"{facts.name} has no variants to choose from: kernels by hand need a GPU; nothing is to be tuned"
         )
-    timeline = Timeline(lambda: device.enter(facts))
+    timeline = Timeline(lambda: device.enter(facts, facts.memory))
     try:
         found = timeline.call(lambda: measured(stop.look, report))
     finally:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -259,3 +260,80 @@ def test_what_was_freed_is_there_for_the_next_at_once(open_backend: Opening) -> 
                 backend.free(await backend.allocate(40 << 20, Role.STATE))
 
     run(test)
+
+
+def test_a_step_that_cannot_be_built_is_told_as_it_is_and_ends_nothing_else(
+    open_backend: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was written before it is there."""
+
+    def broken(*arguments: Any) -> Any:
+        raise ValueError("played: shapes don't fit")
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            trace = Trace("layer")
+            y = append_and_attend(trace)["y"]
+            built = trace.build()
+            program = replace(built, values={**built.values, y.name: replace(y, role=Role.OUTPUT)})
+            states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+            backend.write(states["q"], np.ones(HEADS * WIDTH, np.float32))
+            name = "kernel" if facts().gpu else "ops"
+            with monkeypatch.context() as played:
+                played.setattr(MODULES["attention"], name, broken)
+                failing = await backend.compile(program, states)
+            working = await backend.compile(program, states)
+            first = (await backend.read(backend.run(working, {"step": step_at(0)})))[y.name].tolist()
+            tickets = [backend.run(executable, {"step": step_at(1)}) for executable in (failing, working)]
+            with pytest.raises(ValueError, match="played: shapes"):
+                await backend.read(tickets[0])
+            assert (await backend.read(tickets[1]))[y.name].tolist() == pytest.approx(first)
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
+        "[metal::malloc] Attempting to allocate 99 bytes which is greater than the maximum allowed buffer size of 9 bytes.",
+        "[malloc_or_wait] Unable to allocate 99 bytes.",
+    ],
+)
+def test_memory_that_runs_out_in_a_step_is_told_with_figures_and_the_device_serves_what_comes_next(
+    open_backend: Opening, said: str
+) -> None:
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            state = await put(backend, np.ones(8, np.float32))
+            executable = await backend.compile(doubling(), {"x": state})
+
+            def fail(*arrays: mx.array) -> None:
+                raise RuntimeError(said)
+
+            backend._live.timeline.start = fail
+            with pytest.raises(
+                DeviceLost, match=r"memory ran out .* [\d.]+ MiB are in use, .* at most .*Lower `kv_memory`"
+            ):
+                await backend.read(backend.run(executable, {}))
+            assert list(await backend.read(backend.run(executable, {})))
+
+    run(test)
+
+
+def test_a_device_that_cannot_be_entered_is_unavailable(open_backend: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(device: Any) -> None:
+        raise RuntimeError("played: no such device")
+
+    monkeypatch.setattr(mx, "set_default_device", refuse)
+    with pytest.raises(BackendUnavailable, match="can't use its device: RuntimeError: played"):
+        open_backend()
+
+
+def test_what_steps_have_freed_is_kept_within_a_part_of_the_memory(
+    open_backend: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(mx, "set_cache_limit", asked.append)
+    asyncio.run(open_backend(memory=64 << 20).close())
+    assert asked == [8 << 20]
