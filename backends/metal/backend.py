@@ -19,7 +19,7 @@ from pie_edge.backends.metal.memory import Cell, Ledger, Region
 from pie_edge.backends.metal.model import Model
 from pie_edge.backends.metal.ops import KINDS
 from pie_edge.backends.metal.timeline import Flight, Timeline
-from pie_edge.backends.metal.tuning import Tuning
+from pie_edge.backends.metal.tuning import Tuning, widened_bytes
 from pie_edge.backends.metal.weights import Loader, Weight, supports, weight_bytes
 from pie_edge.backends.shared import examined, open_device
 from pie_edge.backends.shared import region as shared
@@ -79,7 +79,7 @@ class Live:
             told = f"measuring variants of Metal's kernels on {self.facts.name} ({record.how_often()})"
             options.progress(0, 0, told)
             found = self.timeline.call(lambda: tune.measured(stop.look, lambda line: None))
-            record.write({"by_mlx": list(found.by_mlx)})
+            record.write(found.document())
         return found or Tuning()
 
     @property
@@ -105,8 +105,10 @@ class Live:
         self, buffers: Sequence[int], weights: Sequence[Value], largest: Program | None, count: int, memory: int
     ) -> int:
         """Temporaries are MLX's own affair, which keeps those of one run while it computes: as many as the ops that are alive at
-        once need, of two runs. A compiled Program has nothing for itself."""
+        once need, of two runs, and what a dense matrix is made before its product. A compiled Program has nothing for itself."""
         made = [*buffers, *(weight_bytes(value, self.mode) for value in weights)]
+        if self.mode is Mode.KERNELS:
+            made.append(widened_bytes(weights))
         if largest is not None:
             made += [2 * arena(largest).nbytes, *(value.nbytes for value in largest.by_role(Role.OUTPUT))]
         return self.ledger.used + sum(made)

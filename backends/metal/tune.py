@@ -1,12 +1,11 @@
-"""Whether MLX's product with codes is faster than ours, by rows of x: measured on the device, in turns, and kept by device, MLX's
-version and kernels."""
+"""Whether MLX's products with codes and with dense matrices are faster than ours, by rows of x: measured on the device, in turns,
+and kept by device, MLX's version and kernels."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -18,8 +17,7 @@ from pie_edge.backend import Stop
 from pie_edge.backends.metal import device
 from pie_edge.backends.metal.device import Facts
 from pie_edge.backends.metal.launch import FOLDER, on_metal
-from pie_edge.backends.metal.ops import linear
-from pie_edge.backends.metal.ops.products import quantised
+from pie_edge.backends.metal.ops import linear, products
 from pie_edge.backends.metal.timeline import Timeline
 from pie_edge.backends.metal.tuning import ROWS, Tuning
 from pie_edge.backends.metal.weights import Form, Matrix
@@ -55,17 +53,23 @@ def record(facts: Facts, folder: Path | None) -> Record:
 
 
 def remembered(facts: Facts, folder: Path | None) -> Tuning | None:
-    found = (record(facts, folder).read() or {}).get("by_mlx")
-    fits = isinstance(found, list) and len(found) == len(ROWS) and all(isinstance(one, bool) for one in found)
-    return Tuning(tuple(found)) if fits and isinstance(found, list) else None
+    return Tuning.read(record(facts, folder).read() or {})
 
 
 def measured(look: Callable[[], None], report: Report, seconds: Seconds | None = None) -> Tuning:
     """On the thread that it is called on. ``look`` is called between two rounds."""
-    time_of, matrix, default = seconds or _seconds, _made(), Tuning()
+    time_of, default = seconds or _seconds, Tuning()
+    return Tuning(
+        _measured("codes", _codes(), default.by_mlx, look, report, time_of),
+        _measured("dense", _dense(), default.dense_by_mlx, look, report, time_of),
+    )
+
+
+def _measured(
+    what: str, matrix: Matrix, default: tuple[bool, ...], look: Callable[[], None], report: Report, time_of: Seconds
+) -> tuple[bool, ...]:
     found = []
-    for place, rows in enumerate(ROWS):
-        usual = default.by_mlx[place]
+    for rows, usual in zip(ROWS, default, strict=True):
         rounds = []
         for _ in range(_ROUNDS):
             look()
@@ -76,9 +80,10 @@ def measured(look: Callable[[], None], report: Report, seconds: Seconds | None =
         found.append(taken)
         names = ("ours", "MLX's")
         report(
-            f"linear, {rows} rows: {names[usual]} {kept:.0f} µs, {names[not usual]} {other:.0f} µs; {names[taken]} is taken"
+            f"linear, {what}, {rows} rows: {names[usual]} {kept:.0f} µs, {names[not usual]} {other:.0f} µs; "
+            f"{names[taken]} is taken"
         )
-    return replace(default, by_mlx=tuple(found))
+    return tuple(found)
 
 
 def tune_device(name: str, cache_dir: Path, report: Report, stop: Stop) -> None:
@@ -93,10 +98,15 @@ def tune_device(name: str, cache_dir: Path, report: Report, stop: Stop) -> None:
         found = timeline.call(lambda: measured(stop.look, report))
     finally:
         timeline.close()
-    record(facts, cache_dir).keep({"by_mlx": list(found.by_mlx)})
+    record(facts, cache_dir).keep(found.document())
 
 
-def _made() -> Matrix:
+def _dense() -> Matrix:
+    """What snapshots that aren't quantised have."""
+    return Matrix(Form(_WIDTH, DType.BF16), mx.full((_WIDTH, _WIDTH), 1 / _WIDTH, mx.bfloat16))
+
+
+def _codes() -> Matrix:
     """Four bits in groups of 64 with halves: what MLX snapshots mostly have."""
     form = Form(_WIDTH, None, 4, 64, DType.F16, biased=True)
     words = np.arange(_WIDTH * _WIDTH // 8, dtype=np.uint32).reshape(_WIDTH, -1) * np.uint32(2654435761)
@@ -109,6 +119,6 @@ def _seconds(matrix: Matrix, rows: int, by_mlx: bool) -> float:
     mx.eval(x, *matrix.arrays())
     began = time.perf_counter()
     for _ in range(_LINKS):
-        x = quantised(x, matrix) if by_mlx else linear.by_hand(on_metal, x, matrix, None)[0]
+        x = products.by_mlx(x, matrix) if by_mlx else linear.by_hand(on_metal, x, matrix, None)[0]
     mx.eval(x)
     return time.perf_counter() - began

@@ -11,12 +11,17 @@ import pytest
 
 pytest.importorskip("tests.support.needs_mlx")
 
+import mlx.core as mx
+
 from pie_edge.backend import Stop, Stopped
 from pie_edge.backends.metal import tune
 from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.launch import Launch
-from pie_edge.backends.metal.tuning import ROWS, Tuning
+from pie_edge.backends.metal.tuning import ROWS, Tuning, widened_bytes
+from pie_edge.backends.metal.weights import Form, Matrix
 from pie_edge.errors import UsageError
+from pie_edge.program.encodings import Dense, DType
+from pie_edge.program.ops import Role, Value
 from tests.backend import device_cases, openers
 
 GPU = Facts("Apple M9", "0.32.4", True, 8 << 30, 4 << 30)
@@ -35,10 +40,10 @@ def played(faster: Callable[[int], bool]) -> tune.Seconds:
 def test_the_faster_product_is_taken_for_each_number_of_rows_and_remembered(tmp_path: Path, most: int) -> None:
     said: list[str] = []
     found = tune.measured(lambda: None, said.append, played(lambda rows: rows <= most))
-    assert found.by_mlx == tuple(rows <= most for rows in ROWS)
-    assert len(said) == len(ROWS)
+    assert found.by_mlx == found.dense_by_mlx == tuple(rows <= most for rows in ROWS)
+    assert len(said) == 2 * len(ROWS)
     assert tune.remembered(GPU, tmp_path) is None
-    tune.record(GPU, tmp_path).keep({"by_mlx": list(found.by_mlx)})
+    tune.record(GPU, tmp_path).keep(found.document())
     assert tune.remembered(GPU, tmp_path) == found
 
 
@@ -48,14 +53,35 @@ def test_what_is_a_little_faster_replaces_no_default() -> None:
 
 
 def test_rows_between_those_measured_go_by_the_next_and_rows_above_by_the_last() -> None:
+    codes = Matrix(Form(64, None, 4, 64, biased=True), mx.zeros((1, 8), mx.uint32))
     tuning = Tuning((True, False, True, False))
-    assert [tuning.is_mlx(rows) for rows in (1, 2, 4, 5, 16, 17, 64, 500)] == [
+    assert [tuning.is_mlx(codes, rows) for rows in (1, 2, 4, 5, 16, 17, 64, 500)] == [
         True,
         *[False] * 2,
         True,
         True,
         *[False] * 3,
     ]
+
+
+@pytest.mark.parametrize("document", [{}, {"by_mlx": [True] * 4}, Tuning().document() | {"dense_by_mlx": [1, 0, 0, 0]}])
+def test_what_was_kept_by_another_version_or_is_damaged_is_measured_again(
+    tmp_path: Path, document: dict[str, Any]
+) -> None:
+    tune.record(GPU, tmp_path).keep(document)
+    assert tune.remembered(GPU, tmp_path) is None
+
+
+def test_prompts_over_dense_matrices_go_to_mlx_but_not_those_that_widened_would_fill_the_memory() -> None:
+    def chosen(rows: int) -> list[bool]:
+        dense = Matrix(Form(1024, DType.BF16), mx.zeros((rows, 1024), mx.bfloat16))
+        return [Tuning().is_mlx(dense, count) for count in (1, 16, 17, 512)]
+
+    assert chosen(2048) == [False, False, True, True]
+    assert chosen(1 << 17) == [False] * 4
+    values = [Value("w", Role.WEIGHT, DType.F32, (rows, 1024), Dense(DType.BF16)) for rows in (16, 2048, 1 << 17)]
+    assert widened_bytes(values) == 2048 * 1024 * 4
+    assert widened_bytes(values[2:]) == 0
 
 
 def test_a_measurement_that_is_given_up_ends() -> None:
@@ -74,17 +100,22 @@ def test_products_go_to_mlx_where_the_tuning_says_so_and_the_matrix_lies_as_it_t
         raise RuntimeError("played: there is no GPU")
 
     options = {"mode": Mode.KERNELS, "launcher": launch, "exact": True}
-    backend = openers.metal(**options, tuning=Tuning((True,) * 4))
+    backend = openers.metal(**options, tuning=Tuning((True,) * 4, (True,) * 4))
+    device_cases.check(backend, f"linear bf16 {rows} rows")
     device_cases.check(backend, f"linear affine4g32-f16-min {rows} rows")
     device_cases.check(backend, f"linear affine8g32-f16-min {rows} rows")
     assert not launched
     asyncio.run(backend.close())
-    for name, tuning in (("affine4g16-f16-min", Tuning((True,) * 4)), ("affine4g32-f16-min", Tuning((False,) * 4))):
+    for name, tuning in (
+        ("affine4g16-f16-min", Tuning((True,) * 4)),
+        ("affine4g32-f16-min", Tuning((False,) * 4)),
+        ("bf16", Tuning((True,) * 4, (False,) * 4)),
+    ):
         backend = openers.metal(**options, tuning=tuning)
         with pytest.raises(Exception, match="played"):
             device_cases.check(backend, f"linear {name} {rows} rows")
         asyncio.run(backend.close())
-    assert launched == ["linear", "linear"]
+    assert launched == ["linear"] * 3
 
 
 def test_a_processor_has_nothing_to_tune(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import mlx.core as mx
 from pie_edge.backends.metal.context import Arrays, Context
 from pie_edge.backends.metal.launch import Kernel, Launch, Launcher
 from pie_edge.backends.metal.ops.matrices import NAMES, NOTHING, arrays, constants
-from pie_edge.backends.metal.ops.products import product, quantised
+from pie_edge.backends.metal.ops.products import by_mlx, product
 from pie_edge.backends.metal.weights import Matrix
 from pie_edge.program.ops import Op
 
@@ -23,8 +23,8 @@ def ops(c: Context, op: Op, x: mx.array, weight: Matrix, bias: mx.array | None =
 
 
 def kernel(c: Context, op: Op, x: mx.array, weight: Matrix, bias: mx.array | None = None) -> Arrays:
-    if weight.form.is_mlx and c.tuning.is_mlx(x.shape[0]):
-        y = quantised(x, weight)
+    if c.tuning.is_mlx(weight, x.shape[0]):
+        y = by_mlx(x, weight)
         return (y if bias is None else y + bias,)
     return by_hand(c.launcher, x, weight, bias)
 
