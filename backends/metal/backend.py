@@ -53,7 +53,9 @@ class Live:
         self.facts: Facts = device.chosen(options.device)
         self.mode = options.mode or (Mode.KERNELS if self.facts.gpu else Mode.OPS)
         limit = min(options.memory or self.facts.memory, self.facts.memory)
-        self.ledger = Ledger(self.facts.name, limit, min(self.facts.largest, limit))
+        self.ledger = Ledger(
+            self.facts.name, limit, min(self.facts.largest, limit), device.more_memory(self.facts, limit)
+        )
         self.timeline = Timeline(partial(device.enter, self.facts, limit))
         self._launcher = options.launcher
         self.loader = Loader(self.ledger, self.mode)

@@ -59,6 +59,15 @@ def facts() -> Facts:
     return Facts(gpu_name(), version, True, memory, int(info.get("max_buffer_length", memory)))
 
 
+def more_memory(found: Facts, limit: int) -> str:
+    """What raises a limit: the setting where that is what binds, else macOS's own."""
+    if limit < found.memory:
+        return "raise `memory` in the configuration"
+    if found.gpu:
+        return "raise macOS's own limit (`sudo sysctl iogpu.wired_limit_mb=N`, in MiB)"
+    return "use a machine with more memory"
+
+
 def chosen(name: str) -> Facts:
     """Raises BackendUnavailable for a name that isn't the device's."""
     found = facts()

@@ -79,6 +79,8 @@ class Ledger:
     name: str
     limit: int
     largest: int
+    remedy: str
+    """What gives more where ``limit`` is too little."""
     used: int = 0
 
     def __post_init__(self) -> None:
@@ -91,7 +93,7 @@ class Ledger:
                 raise OutOfMemory(
                     f"{what} needs {nbytes / 2**20:.1f} MiB of {self.name}; {(self.limit - self.used) / 2**20:.1f} of "
                     f"{self.limit / 2**20:.1f} MiB are free, and no buffer has more than {self.largest / 2**20:.0f}. Lower "
-                    "`kv_memory`, raise `memory` in the configuration, or take a smaller model"
+                    f"`kv_memory`, {self.remedy}, or take a smaller model"
                 )
             self.used += nbytes
 

@@ -19,12 +19,12 @@ import numpy as np
 
 from pie_edge.backends.metal.backend import open_metal
 from pie_edge.backends.metal.describe import describe
-from pie_edge.backends.metal.device import facts
-from pie_edge.backends.metal.memory import host
+from pie_edge.backends.metal.device import Facts, facts, more_memory
+from pie_edge.backends.metal.memory import Ledger, host
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.backends.metal.ops.products import product
 from pie_edge.backends.shared import examination
-from pie_edge.errors import BackendUnavailable, DeviceLost, UsageError
+from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, UsageError
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType
 from pie_edge.program.ops import Role, Value
@@ -122,8 +122,7 @@ def test_keys_and_values_are_written_where_they_lie_also_with_runs_in_flight(ope
     run(test)
 
 
-def test_a_run_is_built_while_the_one_before_it_computes(open_backend: Opening) -> None:
-    """Enqueuing waits for nothing, and the runs' results come in their order."""
+def test_enqueuing_waits_for_no_run_and_reading_the_last_one_for_all(open_backend: Opening) -> None:
 
     async def test() -> None:
         async with opened(open_backend) as backend:
@@ -328,6 +327,18 @@ def test_a_device_that_cannot_be_entered_is_unavailable(open_backend: Opening, m
     monkeypatch.setattr(mx, "set_default_device", refuse)
     with pytest.raises(BackendUnavailable, match="can't use its device: RuntimeError: played"):
         open_backend()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "limit", "remedy"),
+    [(True, 1, "`memory`"), (True, 2, "iogpu.wired_limit_mb"), (False, 1, "`memory`"), (False, 2, "more memory")],
+)
+def test_memory_that_is_short_is_told_with_what_gives_more(gpu: bool, limit: int, remedy: str) -> None:
+    found = Facts("Apple M9", "0.32.4", gpu, 2 << 30, 1 << 30)
+    ledger = Ledger(found.name, limit << 30, 1 << 30, more_memory(found, limit << 30))
+    with pytest.raises(OutOfMemory, match=r"needs 1536.0 MiB of Apple M9") as raised:
+        ledger.take(1536 << 20, "a state")
+    assert remedy in str(raised.value)
 
 
 def test_what_steps_have_freed_is_kept_within_a_part_of_the_memory(

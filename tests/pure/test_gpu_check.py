@@ -66,5 +66,14 @@ def test_another_answer_than_the_processors_ends_it(tmp_path: Path) -> None:
     assert "python -m benchmarks.cuda" not in commands
 
 
+@pytest.mark.parametrize("software", [False, True])
+def test_a_mac_is_tuned_before_it_is_measured_and_mlx_on_a_processor_is_not(tmp_path: Path, software: bool) -> None:
+    status, commands = ran(tmp_path, "metal", *["--software"] * software)
+    assert status == 0
+    tested = commands.index("python -m pytest tests/backend -k metal")
+    assert (commands[tested + 1] == "pie-edge tune --backend metal") is not software
+    assert commands[-1] == "python -m benchmarks.metal"
+
+
 def test_a_backend_without_gpu_tests_is_refused(tmp_path: Path) -> None:
     assert ran(tmp_path, "abacus") == (2, [])
