@@ -14,7 +14,7 @@ pytest.importorskip("tests.support.needs_mlx")
 import mlx.core as mx
 
 from pie_edge.backend import Stop, Stopped
-from pie_edge.backends.metal import tune
+from pie_edge.backends.metal import device, tune
 from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.launch import Launch
 from pie_edge.backends.metal.tuning import ROWS, Tuning, widened_bytes
@@ -123,3 +123,27 @@ def test_a_processor_has_nothing_to_tune(tmp_path: Path) -> None:
         pytest.skip("says something of MLX's CPU device")
     with pytest.raises(UsageError, match="kernels by hand need a GPU"):
         tune.tune_device("", tmp_path, print, Stop())
+
+
+def test_a_first_opening_on_a_gpu_measures_once_says_so_and_takes_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, said = Tuning((True,) * 4, (False,) * 4), list[str]()
+    monkeypatch.setattr(device, "facts", lambda: GPU)
+    monkeypatch.setattr(device, "enter", lambda facts, limit: None)
+    monkeypatch.setattr(tune, "measured", lambda look, report: found)
+
+    def opened(**options: Any) -> Tuning:
+        said.clear()
+        backend = openers.metal(
+            mode=Mode.OPS, cache_dir=tmp_path, progress=lambda done, total, what: said.append(what), **options
+        )
+        asyncio.run(backend.close())
+        tuning = backend._live.tuning  # type: ignore[attr-defined]
+        assert isinstance(tuning, Tuning)
+        return tuning
+
+    assert (opened(tune=False), said) == (Tuning(), [])
+    assert (opened(tune=True), said) == (found, ["measuring variants of Metal's kernels on Apple M9 (once)"])
+    monkeypatch.setattr(tune, "measured", None)
+    assert (opened(tune=True), said) == (found, [])
