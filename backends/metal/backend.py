@@ -43,14 +43,15 @@ class Options(open_device.Options):
     """Of kernels by hand."""
 
 
-class Live:
+class Live(open_device.Named):
     """What an open device consists of; it dies when the device is lost. See ``device_backend.Live``."""
 
-    closed = False
+    title = "Metal"
+    facts: Facts
 
     def __init__(self, options: Options, stop: Stop | None = None) -> None:
         """Raises BackendUnavailable."""
-        self.facts: Facts = device.chosen(options.device)
+        self.facts = device.chosen(options.device)
         self.mode = options.mode or (Mode.KERNELS if self.facts.gpu else Mode.OPS)
         limit = min(options.memory or self.facts.memory, self.facts.memory)
         self.ledger = Ledger(
@@ -71,26 +72,17 @@ class Live:
         """How ops are run is part of what is remembered."""
         facts, halves = self.facts, not options.exact
         passed = Record(tune.subject(facts), options.cache_dir, "passed", f"{self.mode} {self.tuning} {halves}")
-        return examined.Test("Metal", facts.driver, passed, halves, options.progress, stop)
+        return examined.Test(self.title, self.driver, passed, halves, options.progress, stop)
 
     def _tuned(self, options: Options, stop: Stop) -> Tuning:
         """What was measured on this device before or, for a first load on a GPU, in a second or two now."""
         found = tune.remembered(self.facts, options.cache_dir)
         if found is None and options.tune and self.facts.gpu and options.cache_dir is not None:
             record = tune.record(self.facts, options.cache_dir)
-            told = f"measuring variants of Metal's kernels on {self.facts.name} ({record.how_often()})"
-            options.progress(0, 0, told)
+            self.say_measuring(options, record)
             found = self.timeline.call(lambda: tune.measured(stop.look, lambda line: None))
             record.write(found.document())
         return found or Tuning()
-
-    @property
-    def name(self) -> str:
-        return self.facts.name
-
-    @property
-    def software(self) -> bool:
-        return self.facts.software
 
     @property
     def memory_limit(self) -> int:

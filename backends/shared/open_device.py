@@ -42,13 +42,34 @@ class Options:
     """Told of what is done at a first opening alone, and takes seconds."""
 
 
-class OpenDevice:
-    """The part of ``device_backend.Live`` that the APIs have in common, made on a bench. Each one has facts of its own."""
+class Named:
+    """What a device says of itself. Each API has facts of its own."""
 
     title: str
     """What the API is called."""
     facts: Any
     closed = False
+
+    @property
+    def name(self) -> str:
+        return str(self.facts.name)
+
+    @property
+    def driver(self) -> str:
+        """Which one serves it."""
+        return str(self.facts.driver)
+
+    @property
+    def software(self) -> bool:
+        return bool(self.facts.software)
+
+    def say_measuring(self, options: Options, record: Record) -> None:
+        """Before variants are measured, what comes of which is kept as ``record``."""
+        options.progress(0, 0, f"measuring variants of {self.title}'s kernels on {self.name} ({record.how_often()})")
+
+
+class OpenDevice(Named):
+    """The part of ``device_backend.Live`` that the APIs have in common, made on a bench."""
 
     def __init__(self, bench: Bench, options: Options) -> None:
         self.session = bench.session
@@ -87,9 +108,7 @@ class OpenDevice:
         found = tune.remembered(bench, options.cache_dir)
         if found is None and options.tune and options.cache_dir is not None and not bench.software:
             record = tune.record(bench.subject, options.cache_dir)
-            options.progress(
-                0, 0, f"measuring variants of {self.title}'s kernels on {self.name} ({record.how_often()})"
-            )
+            self.say_measuring(options, record)
             found = tune.tune(bench, tune.SHORT_SECONDS)
             tune.remember(bench.subject, options.cache_dir, found)
         return found or bench.default
@@ -104,19 +123,6 @@ class OpenDevice:
         except BaseException:
             self.close()
             raise
-
-    @property
-    def name(self) -> str:
-        return str(self.facts.name)
-
-    @property
-    def driver(self) -> str:
-        """Which one serves it."""
-        return str(self.facts.driver)
-
-    @property
-    def software(self) -> bool:
-        return bool(self.facts.software)
 
     @property
     def memory_limit(self) -> int:
