@@ -66,8 +66,8 @@ def _long_enough(array: mx.array) -> mx.array:
 Launcher: TypeAlias = Callable[[Launch], Sequence[mx.array]]
 
 
-def on_metal(launch: Launch) -> Sequence[mx.array]:
-    """The outputs, as arrays of a graph that is still to be computed."""
+def on_metal(launch: Launch, verbose: bool = False) -> Sequence[mx.array]:
+    """The outputs, as arrays of a graph that is still to be computed. ``verbose`` prints the text that Metal compiles."""
     found: Sequence[mx.array] = _made(launch.kernel)(
         inputs=list(launch.inputs),
         output_shapes=[shape for shape, _ in launch.outputs],
@@ -75,6 +75,7 @@ def on_metal(launch: Launch) -> Sequence[mx.array]:
         grid=launch.grid,
         threadgroup=launch.threads,
         template=list(launch.template),
+        verbose=verbose,
     )
     return found
 

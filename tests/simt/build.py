@@ -1,4 +1,4 @@
-"""CUDA C++ to a library of the CPU: the kernels' own text, but for ``__shared__`` declarations and the file of PTX wrappers."""
+"""Kernels to a library of the CPU: their own text, but for declarations of shared arrays and, in CUDA, the PTX wrappers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,17 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+Extent = tuple[int, int, int]
 INCLUDE = Path(__file__).parent / "include"
 COMPILER = "g++"
 ON_CARD = os.environ.get("PIE_EDGE_TEST_CUDA") == "card"
@@ -27,7 +33,7 @@ ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
 
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+([A-Za-z_][\w: ]*?)\s+(\w+)\s*\[\s*\]\s*;")
 _SHARED = re.compile(
-    r"__shared__\s+((?:alignas\(\d+\)\s*)?[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*)\s+(\w+)((?:\s*\[[^\]]+\])*)\s*;"
+    r"(?:__shared__|threadgroup)\s+((?:alignas\(\d+\)\s*)?[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*)\s+(\w+)((?:\s*\[[^\]]+\])*)\s*;"
 )
 _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\s*\(')
 _INCLUDED = re.compile(r'^#include\s+"(\w+\.cuh)"\s*$', re.MULTILINE)
@@ -63,14 +69,22 @@ def translated(text: str) -> str:
     """For g++: shared arrays become places in the emulator's arena, and every kernel gets a way in."""
     names = _KERNEL.findall(text)
     text = _DYNAMIC.sub(lambda m: f"{m[1]}* {m[2]} = simt::dynamic_shared<{m[1]}>();", text)
-    text = _SHARED.sub(lambda m: f"auto& {m[2]} = simt::shared_array<{m[1]}{m[3]}, __COUNTER__>();", text)
     kernels = "\n".join(f"SIMT_KERNEL({name})" for name in names)
-    return f'#include "simt.h"\n{text}\n{kernels}\n'
+    return f'#include "cuda_builtins.h"\n{arena_arrays(text)}\n{kernels}\n'
+
+
+def arena_arrays(text: str) -> str:
+    """With each shared array, of CUDA C++ or of Metal's language, as a place in the emulator's arena."""
+    return _SHARED.sub(lambda m: f"auto& {m[2]} = simt::shared_array<{m[1]}{m[3]}, __COUNTER__>();", text)
 
 
 def compiled(text: str, defines: Sequence[str] = (), extra: Sequence[str] = ()) -> Path:
     """The library of gathered CUDA C++; kept by what it is made of. Raises CompileError."""
-    source = translated(text)
+    return library(translated(text), defines, extra)
+
+
+def library(source: str, defines: Sequence[str] = (), extra: Sequence[str] = ()) -> Path:
+    """The library of a text for g++, with the emulator. Raises CompileError."""
     flags = (*FLAGS, *extra)
     key = _key(source, _headers(), flags, defines)
     target = _folder() / f"{key}.so"
@@ -126,7 +140,7 @@ def _call(command: Sequence[str]) -> None:
 def driver() -> Path:
     """The library that stands in for the driver's."""
     source = Path(__file__).parent / "driver.cpp"
-    target = _folder() / f"driver-{_key(source.read_text())}" / "libcuda.so.1"
+    target = _folder() / f"driver-{_key(source.read_text(), _headers())}" / "libcuda.so.1"
     if not target.exists():
         target.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as made:
@@ -140,6 +154,12 @@ def driver() -> Path:
 
 class _Extent(ctypes.Structure):
     _fields_ = (("x", ctypes.c_uint), ("y", ctypes.c_uint), ("z", ctypes.c_uint))
+
+
+class _Guarded(ctypes.Structure):
+    """See ``include/guarded.h``."""
+
+    _fields_ = (("place", ctypes.c_void_p), ("base", ctypes.c_void_p), ("room", ctypes.c_size_t))
 
 
 class KernelError(Exception):
@@ -156,13 +176,30 @@ class Library:
     def schedule(self, order: int, seed: int = 1) -> None:
         self._library.simt_order(ctypes.c_uint(order), ctypes.c_ulonglong(seed))
 
-    def launch(self, name: str, grid: tuple[int, int, int], block: int, *arguments: object, shared: int = 0) -> None:
+    def limit(self, shared: int) -> None:
+        """Bytes of shared memory that a block may have."""
+        self._library.simt_shared(ctypes.c_size_t(shared))
+
+    @contextmanager
+    def guarded(self, nbytes: int, alignment: int) -> Iterator[Bytes]:
+        """Memory of ones, whose end is the last that may be touched."""
+        found = _Guarded()
+        self._library.simt_allocate(ctypes.c_size_t(nbytes), ctypes.c_size_t(alignment), ctypes.byref(found))
+        if not found.place:
+            raise MemoryError(f"{nbytes} bytes for a kernel")
+        try:
+            yield np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(found.place))
+        finally:
+            self._library.simt_free(ctypes.byref(found))
+
+    def launch(self, name: str, grid: Extent, block: int | Extent, *arguments: object, shared: int = 0) -> None:
         """Arrays go as their addresses, floats as float32, ints as 32-bit words, bytes as a structure. Raises KernelError."""
         held = [_argument(argument) for argument in arguments]
         pointers = (ctypes.c_void_p * max(len(held), 1))(*[ctypes.addressof(one) for one in held])
         launched = getattr(self._library, f"simt_launch_{name}")
+        extent = (block, 1, 1) if isinstance(block, int) else block
         launched.argtypes = [ctypes.c_void_p, _Extent, _Extent, ctypes.c_size_t]
-        if launched(pointers, _Extent(*grid), _Extent(block, 1, 1), shared):
+        if launched(pointers, _Extent(*grid), _Extent(*extent), shared):
             raise KernelError(self._library.simt_message().decode())
 
 

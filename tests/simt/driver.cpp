@@ -3,8 +3,8 @@
 // Allocations end at a page that can't be touched and begin as NaNs. An error of a kernel sticks to its device, as on a card.
 // What belongs to a device is refused while another one's context is the thread's; so is, while a thread captures, what might wait.
 #include <dlfcn.h>
-#include <sys/mman.h>
-#include <unistd.h>
+
+#include "include/guarded.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -143,13 +143,10 @@ int cuMemAlloc_v2(uint64_t* place, size_t nbytes) {
   if (int status = refused(current)) return status;
   if (nbytes == 0) return INVALID_VALUE;
   if (current->used + others + nbytes > memory) return OUT_OF_MEMORY;
-  size_t page = sysconf(_SC_PAGESIZE), whole = (nbytes + 255) & ~255ul, pages = (whole + page - 1) / page * page;
-  char* base = (char*)mmap(nullptr, pages + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return OUT_OF_MEMORY;
-  mprotect(base + pages, page, PROT_NONE);
-  *place = (uint64_t)(base + pages - whole);
-  if (nbytes <= 64 << 20) memset((void*)*place, 0xff, nbytes);
-  mappings[*place] = {current, base, pages + page, nbytes};
+  Guarded made = guarded(nbytes, 256);
+  if (!made.place) return OUT_OF_MEMORY;
+  *place = (uint64_t)made.place;
+  mappings[*place] = {current, made.base, made.room, nbytes};
   current->used += nbytes;
   return SUCCESS;
 }

@@ -5,4 +5,4 @@ import pytest
 from tests.simt.build import COMPILER, ON_CARD, available
 
 if not ON_CARD and not available():
-    pytest.skip(f"the emulator of CUDA kernels takes {COMPILER} on x86-64", allow_module_level=True)
+    pytest.skip(f"the emulator of kernels takes {COMPILER} on x86-64", allow_module_level=True)

@@ -1,5 +1,6 @@
-// What CUDA C++ has without an include, for simt.h: vectors, indices, barriers, collectives, atomics, arithmetic.
+// What CUDA C++ has without an include, for the emulator: vectors, indices, barriers, collectives, atomics, arithmetic.
 #pragma once
+#include "simt.h"
 
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };

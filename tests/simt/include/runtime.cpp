@@ -1,11 +1,11 @@
 // The scheduler behind simt.h: fibers of a block, what they wait for, and a grid's blocks one after the other.
+#include "guarded.h"
 #include "simt.h"
 
 #include <csetjmp>
 #include <csignal>
 #include <cstdarg>
 #include <cstdio>
-#include <sys/mman.h>
 
 namespace simt {
 
@@ -216,8 +216,16 @@ static Block* the_block() {
   return made;
 }
 
+// Of the block that is next.
+static dim3 extent_here(dim3 extent, dim3 whole) {
+  auto left = [](unsigned extent, unsigned whole, unsigned place) { return whole && whole - place * extent < extent ? whole - place * extent : extent; };
+  uint3 at = now.block_place;
+  return {left(extent.x, whole.x, at.x), left(extent.y, whole.y, at.y), left(extent.z, whole.z, at.z)};
+}
 static void set_up(Block* b, dim3 extent) {
   static uint64_t blocks = 0;
+  now.block_extent = extent;
+  b->threads = (int)(extent.x * extent.y * extent.z), b->warp_count = (b->threads + 31) / 32;
   b->number = ++blocks;
   b->barriers.clear(), b->used = 0, b->parked = 0, b->alive = b->threads, b->epoch = 0;
   for (int w = 0; w < b->warp_count; w++) {
@@ -272,7 +280,7 @@ struct Guard {
   }
 };
 
-int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size) {
+int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size, dim3 whole) {
   Block* b = the_block();
   now = {{}, {}, extent, grid, nullptr, b, entry, argument};
   if (message[0]) {
@@ -287,14 +295,14 @@ int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, s
              (unsigned long long)threads, dynamic_size);
     return 1;
   }
-  b->threads = (int)threads, b->warp_count = (b->threads + 31) / 32, b->dynamic_size = dynamic_size, b->most_used = 0;
+  b->dynamic_size = dynamic_size, b->most_used = 0;
   b->dynamic = b->arena + ARENA - ((dynamic_size + 255) & ~255ul);
   Guard guard;
   if (sigsetjmp(fault_return, 1)) return 1;
   for (uint64_t i = 0; i < blocks; i++) {
     uint64_t at = order == BACKWARD ? blocks - 1 - i : i;
     now.block_place = {(unsigned)(at % grid.x), (unsigned)(at / grid.x % grid.y), (unsigned)(at / grid.x / grid.y)};
-    set_up(b, extent);
+    set_up(b, extent_here(extent, whole));
     Fiber* first = &b->fibers[order == BACKWARD ? b->threads - 1 : 0];
     now.fiber = first;
     now.thread = first->place;
@@ -312,3 +320,6 @@ int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, s
 SIMT_EXPORT const char* simt_message() { return simt::message; }
 SIMT_EXPORT void simt_order(unsigned order, unsigned long long seed) { simt::order = order, simt::seed = seed * 2 + 1; }
 SIMT_EXPORT void simt_shared(size_t limit) { simt::shared_limit = limit; }
+// For launches without a driver: memory like that of driver.cpp.
+SIMT_EXPORT void simt_allocate(size_t nbytes, size_t alignment, Guarded* found) { *found = guarded(nbytes, alignment); }
+SIMT_EXPORT void simt_free(const Guarded* given) { munmap(given->base, given->room); }

@@ -1,4 +1,4 @@
-// Runs CUDA C++ kernels on the CPU: every thread is a fiber, and barriers, shuffles, votes and atomics do what they do on a
+// Runs kernels for GPUs on the CPU: every thread is a fiber, and barriers, shuffles, votes and atomics do what they do on a
 // card. What a kernel does wrong ends its launch with a message: a barrier that not all threads reach, lanes that meet at
 // different collectives, shared memory over the limit, and, in a traced build (trace.h), a race in shared memory.
 #pragma once
@@ -123,8 +123,9 @@ void check_waited(const Fiber& fiber);
 void check_waited(const Block& block);
 // Each lane's value, 64 bytes at most, to all lanes of the mask.
 uint64_t (*exchange(uint32_t mask, const void* value, size_t size, int operation, int line))[8];
-// All blocks of a grid, one after the other; 0, or 1 with a message.
-int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size);
+// All blocks of a grid, one after the other; 0, or 1 with a message. With `whole`, so many threads are there in all: a block at
+// the grid's edge has fewer than the others.
+int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size, dim3 whole = {});
 
 #define SIMT_UNTRACED __attribute__((no_sanitize("thread")))
 
@@ -162,7 +163,8 @@ template <class... A> int sizes(void (*)(A...), int* found, int room) {
   ((i < room ? (void)(found[i] = sizeof(A)) : (void)0, i++), ...);
   return i;
 }
-template <class... A> int launch(void (*kernel)(A...), void** arguments, dim3 grid, dim3 block, size_t dynamic_size) {
+template <class... A>
+int launch(void (*kernel)(A...), void** arguments, dim3 grid, dim3 block, size_t dynamic_size, dim3 whole = {}) {
   struct Call { void (*kernel)(A...); void** arguments; } call{kernel, arguments};
   auto entry = [](void* given) SIMT_UNTRACED {
     Call* c = (Call*)given;
@@ -170,7 +172,7 @@ template <class... A> int launch(void (*kernel)(A...), void** arguments, dim3 gr
       c->kernel(argument<std::remove_const_t<A>>(c->arguments[I])...);
     }(std::index_sequence_for<A...>{});
   };
-  return launch_entry(entry, &call, grid, block, dynamic_size);
+  return launch_entry(entry, &call, grid, block, dynamic_size, whole);
 }
 
 }  // namespace simt
@@ -178,5 +180,3 @@ template <class... A> int launch(void (*kernel)(A...), void** arguments, dim3 gr
 #define SIMT_KERNEL(NAME)                                                                                                 \
   SIMT_EXPORT int simt_launch_##NAME(void** a, dim3 g, dim3 b, size_t s) { return simt::launch(NAME, a, g, b, s); }       \
   SIMT_EXPORT int simt_sizes_##NAME(int* z, int n) { return simt::sizes(NAME, z, n); }
-
-#include "cuda_builtins.h"
