@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -49,12 +49,32 @@ def metal(**options: Any) -> Backend:
     return MetalBackend(chosen, Live(chosen))
 
 
-_NEEDS = {"vulkan": "needs_vulkan", "wgpu": "needs_wgpu", "cuda": "needs_simt", "metal": "needs_mlx"}
+def metal_emulated(**options: Any) -> Backend:
+    """With kernels on the emulator, also where there is a GPU."""
+    from tests.backend.metal_emulated import opened
+
+    return opened(**options)
+
+
+_NEEDS = {
+    "vulkan": ("needs_vulkan",),
+    "wgpu": ("needs_wgpu",),
+    "cuda": ("needs_simt",),
+    "metal": ("needs_mlx",),
+    "metal-emulated": ("needs_mlx", "needs_simt"),
+}
+_OPENINGS: Mapping[str, Opening] = {
+    "cpu": cpu,
+    "vulkan": vulkan,
+    "wgpu": wgpu,
+    "cuda": cuda,
+    "metal": metal,
+    "metal-emulated": metal_emulated,
+}
 
 
 def named(name: str) -> Opening:
-    """Of ``cpu``, ``vulkan``, ``wgpu``, ``cuda`` and ``metal``. Skips where there is no such device."""
-    if name in _NEEDS:
-        pytest.importorskip(f"tests.support.{_NEEDS[name]}")
-    found: Opening = {"cpu": cpu, "vulkan": vulkan, "wgpu": wgpu, "cuda": cuda, "metal": metal}[name]
-    return found
+    """Of a backend, or of ``metal-emulated``. Skips where there is no such device."""
+    for needed in _NEEDS.get(name, ()):
+        pytest.importorskip(f"tests.support.{needed}")
+    return _OPENINGS[name]

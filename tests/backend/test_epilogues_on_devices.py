@@ -36,6 +36,7 @@ DEVICES = {
     "vulkan": Device(1, 40),
     "wgpu": Device(4, 15),
     "cuda": Device(8, 8),
+    "metal-emulated": Device(8, 8),
 }
 
 
@@ -86,7 +87,7 @@ def odd_epilogue() -> str:
     return wire.text(*(wire.add("concat", *rows[first : first + 50], axis=0) for first in range(0, len(rows), 50)))
 
 
-@pytest.mark.parametrize("device", ["vulkan", "cuda"], indirect=True)
+@pytest.mark.parametrize("device", ["vulkan", "cuda", "metal-emulated"], indirect=True)
 def test_signs_of_zero_and_infinities_are_what_arithmetic_makes_of_them_whatever_a_driver_simplifies(
     session: Session,
 ) -> None:

@@ -13,16 +13,21 @@ pytest.importorskip("tests.support.needs_mlx")
 pytest.importorskip("tests.support.needs_simt")
 
 import mlx.core as mx
+import numpy as np
 
 from pie_edge.backend import Backend
 from pie_edge.backends.metal.launch import Kernel, Launch
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.errors import DeviceLost
+from pie_edge.program.node_reference import run_nodes
+from pie_edge.sampling import parse
 from tests.backend import device_cases, test_engine
 from tests.backend.device_cases import check
 from tests.backend.families_on_device import check_family
-from tests.backend.metal_emulated import Edit, Emulator, opened
+from tests.backend.metal_emulated import Edit, Emulator, as_it_is, opened
 from tests.simt import build, msl
+from tests.support.epilogue_device import Session
+from tests.support.epilogues import Wire, random_arrays
 
 NAMES = (
     *device_cases.AWKWARD,
@@ -171,6 +176,40 @@ def test_a_mutant_is_caught(mutant: tuple[str, str, str]) -> None:
     with pytest.raises((AssertionError, DeviceLost)) as caught:
         checked(name, launcher)
     assert any(old in text for text in launcher.texts.values()), caught.value
+
+
+def reduced(edit: Edit) -> None:
+    """An epilogue that finds the best and adds up, both twice, against the node reference."""
+    wire = Wire()
+    x = wire.add("logits")
+    y = wire.add("neg", x)
+    found = [wire.add(kind, z) for kind in ("reduce_argmax", "reduce_sum") for z in (x, y)]
+    program, arrays = random_arrays(parse(wire.text(*found), vocabulary=301, rows=1), [], 2, 1, seed=3)
+    session = Session(opened(launcher=Emulator(edit, build.TRACED)))
+    try:
+        answers, wanted = session.run(program, arrays), run_nodes(program, arrays)
+        for name, want in wanted.items():
+            np.testing.assert_allclose(answers[name], want, rtol=1e-5, atol=1e-5)
+    finally:
+        session.close()
+
+
+def test_an_epilogue_that_reduces_means_what_the_reference_says_without_a_race() -> None:
+    reduced(as_it_is)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *map(without_barrier, range(4)),
+        changed("other = simd_shuffle_xor(value, by)", "other = simd_shuffle_xor(value, ushort(by / 2))"),
+        changed("value + simd_shuffle_xor(value, by)", "value + simd_shuffle_xor(value, ushort(by - 1))"),
+        changed("room[simdgroups + simdgroup] = index", "room[simdgroups] = index"),
+    ],
+)
+def test_a_mutant_of_an_epilogue_is_caught(edit: Edit) -> None:
+    with pytest.raises((AssertionError, DeviceLost)):
+        reduced(edit)
 
 
 def test_a_text_that_is_not_what_the_rules_say_is_refused() -> None:
