@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers
@@ -15,6 +15,7 @@ from pie_edge.errors import Unauthorized, UsageError
 
 _NAME = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{0,5})?")
 """A Host header's name, with a port or without; nothing else is one."""
+BEARER = "Authorization: Bearer KEY"
 OPEN = frozenset({"/", "/health"})
 """What needs no key: the page has a field for it, and health tells nothing but that."""
 PAGE = "/page/"
@@ -41,7 +42,12 @@ def check_reach(host: str, keys: Sequence[str]) -> None:
 
 
 class Access:
-    def __init__(self, host: str, keys: Sequence[str], origins: Sequence[str]) -> None:
+    """``sent_as`` says how the clients of a path send their key."""
+
+    def __init__(
+        self, host: str, keys: Sequence[str], origins: Sequence[str], sent_as: Callable[[str], str] = lambda _: BEARER
+    ) -> None:
+        self._sent_as = sent_as
         self._digests = [_digest(key) for key in keys]
         self._names = {"localhost", "127.0.0.1", "::1", host.strip("[]")} if is_loopback(host) else None
         self._origins = frozenset(origins)
@@ -52,7 +58,7 @@ class Access:
         self._check_host(headers.get("host", ""))
         self._check_origin(headers)
         if self._digests and (websocket or not (path in OPEN or path.startswith(PAGE))):
-            self._check_key(_key(headers, query))
+            self._check_key(_key(headers, query), path)
 
     def _check_host(self, host: str) -> None:
         """A page can have its own name lead to 127.0.0.1, and would be of our origin then: its name gives it away."""
@@ -72,14 +78,14 @@ class Access:
                 f"a page of {origin[:80]!r} may not use this server; allow it with --cors (serve.cors in the settings)"
             )
 
-    def _check_key(self, key: str) -> None:
+    def _check_key(self, key: str, path: str) -> None:
         given = _digest(key)
         # All are compared: how long it takes says nothing about them.
         if not sum([hmac.compare_digest(given, known) for known in self._digests]):
             raise Unauthorized(
-                "the API key is missing or wrong; send it as `Authorization: Bearer KEY`"
-                if not key
-                else "the API key is wrong; it is one of those the server was started with"
+                "the API key is wrong; give one of those that the server was started with"
+                if key
+                else f"the API key is missing; send it as `{self._sent_as(path)}`"
             )
 
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from pie_edge.errors import PieError, UsageError
 from pie_edge.server import wire
 from pie_edge.server.failures import failure
+from pie_edge.server.invalid import InvalidBody
 
 M = TypeVar("M", bound=BaseModel)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -57,7 +58,7 @@ async def read(model: type[M], request: Request, tags: Collection[str] = ()) -> 
 def parse(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
     try:
         return wire.read(model, body, tags)
-    except wire.InvalidBody as error:
+    except InvalidBody as error:
         if error.kind == "extra_forbidden":
             raise UsageError(f"{error.shown}: there is no such field here") from None
         raise UsageError(f"{error.shown or 'the body'}: {error.message.removeprefix('Value error, ')}") from None

@@ -10,35 +10,10 @@ from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.responses import Response
 
+from pie_edge.server.invalid import InvalidBody, told
+
 M = TypeVar("M", bound=BaseModel)
 _TYPES = frozenset({"str", "int", "float", "bool", "none"})
-
-
-class InvalidBody(Exception):  # noqa: N818
-    """A body that doesn't fit: where, in what way, and pydantic's word for that."""
-
-    def __init__(self, place: Sequence[int | str], message: str, kind: str) -> None:
-        super().__init__(message)
-        self.place = place
-        self.message = message
-        self.kind = kind
-
-    @property
-    def path(self) -> str:
-        """``messages[0].content``"""
-        return path(self.place)
-
-    @property
-    def shown(self) -> str:
-        """The path within a message: a client may give a field any name."""
-        return self.path if self.path.isprintable() else repr(self.path)
-
-
-def path(place: Sequence[int | str]) -> str:
-    found = ""
-    for part in place:
-        found += f"[{part}]" if isinstance(part, int) else f".{part}" if found else part
-    return found
 
 
 def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
@@ -46,10 +21,13 @@ def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
     try:
         found = model.model_validate_json(body, strict=True)
     except ValidationError as error:
-        first = _telling(error.errors(include_url=False, include_context=False))
-        place, holder = _place(first["loc"], tags, _parsed(body))
+        errors, whole = error.errors(include_url=False), _parsed(body)
+        first = _telling(errors)
+        place, holder = _place(first["loc"], tags, whole)
         _check_twin(model, place, holder, first["type"])
-        raise InvalidBody(place, first["msg"], first["type"]) from None
+        near = (one for one in errors if _numbers(one) == _numbers(first))
+        same = [one for one in near if _place(one["loc"], tags, whole)[0] == place]
+        raise told(place, first, same) from None
     # What the validator can't see: of two fields with one name it takes the last.
     json.loads(body, object_pairs_hook=_distinct, parse_constant=_no_number)
     return found
@@ -63,9 +41,13 @@ def _telling(errors: Sequence[Any]) -> Any:
 
     def rank(one: Any) -> tuple[bool, int, tuple[int, ...]]:
         wants_other = one["type"].endswith(("_type", "literal_error"))
-        return not wants_other, len(one["loc"]), tuple(part for part in one["loc"] if isinstance(part, int))
+        return not wants_other, len(one["loc"]), _numbers(one)
 
     return max(firsts.values(), key=rank)
+
+
+def _numbers(error: Any) -> tuple[int, ...]:
+    return tuple(part for part in error["loc"] if isinstance(part, int))
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -107,6 +107,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "examples that are no list": ({"examples": "a"}, "#/examples"),
     "false": (False, "#"),
     "a type that there isn't": ({"type": "float"}, "#/type"),
+    "a switch of a bound that isn't there": ({"type": "integer", "exclusiveMinimum": True}, "#/exclusiveMinimum"),
     "a length that is no number": ({"minLength": "3"}, "#/minLength"),
     "a list that is none": ({"required": "a"}, "#/required"),
     "a schema that is none": ({"properties": {"a": 3}}, "#/properties/a"),

@@ -147,7 +147,7 @@ WRONG = {
     "chat/completions": [
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0]"),
+        ({"messages": [{"role": "king", "content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]}, "messages[0].content[0].text"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
         ({"messages": [{"role": "user", "content": "x", "extra": 1}]}, "messages[0].extra"),
@@ -177,7 +177,7 @@ WRONG = {
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
         ({"input": [{"role": "user", "content": [{"type": "input_text", "text": 1}]}]}, "input[0].content[0].text"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
-        ({"tool_choice": {"type": "file_search"}}, "tool_choice"),
+        ({"tool_choice": {"type": "file_search"}}, "tool_choice.type"),
         ({"include": ["reasoning.encrypted_content"]}, "include[0]"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),

@@ -234,3 +234,30 @@ def test_whatever_is_sent_is_answered_in_the_providers_shape(path: str, body: di
         assert status == 200 or (status in (400, 404) and shape(answer) == whose), answer
 
     fuzz()
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/v1/chat/completions", "Authorization: Bearer KEY"),
+        ("/v1/messages", "x-api-key: KEY"),
+        ("/v1beta/models/tiny:generateContent", "x-goog-api-key: KEY"),
+        ("/v1/models/tiny:generateContent", "x-goog-api-key: KEY"),
+    ],
+)
+def test_who_sends_no_key_is_told_how_the_provider_s_clients_send_it(path: str, sent: str) -> None:
+    asked = served(api_keys=("secret",))
+    assert ask(asked, "POST", path)[1]["error"]["message"] == f"the API key is missing; send it as `{sent}`"
+    wrong = ask(asked, "POST", path, headers={"x-api-key": "guess"})[1]["error"]
+    assert wrong["message"] == "the API key is wrong; give one of those that the server was started with"
+    if sent.startswith("Authorization"):
+        assert wrong["code"] == "invalid_api_key"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"), [("/v1/embeddings", "POST"), ("/v1/models/tiny", "GET, HEAD, POST"), ("/v1/messages", "POST")]
+)
+def test_another_method_is_refused_with_the_one_that_there_is(path: str, allowed: str) -> None:
+    status, answer = ask(served(), "DELETE", path)
+    assert status == 405
+    assert answer["error"]["message"] == f"DELETE can't be done at {path}; there is {allowed}"

@@ -216,6 +216,8 @@ class Rewriter:
     def _exclusive_bound(self, keyword: str) -> None:
         if not isinstance(self._schema[keyword], bool):
             self._written[keyword] = self._check.bound(keyword)
+        elif (bound := keyword.removeprefix("exclusive").lower()) not in self._schema:
+            refuse(self._place / keyword, f"it says of a {bound} that it is left out, and there is none; give a number")
 
     def _multiple_of(self, keyword: str) -> None:
         self._written[keyword] = self._check.step(keyword)

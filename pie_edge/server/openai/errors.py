@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pie_edge.errors import ContextOverflow, GrammarError, ModelNotFound, PieError, UsageError
+from pie_edge.errors import ContextOverflow, GrammarError, ModelNotFound, PieError, Unauthorized, UsageError
 from pie_edge.server.failures import Failure, failure
 from pie_edge.server.generation import Card, Event, Request
 from pie_edge.server.wire import json_response
@@ -96,9 +96,15 @@ def body(error: PieError) -> dict[str, Any]:
             "message": _message(error, told),
             "type": _TYPES[told.kind],
             "param": _param(error),
-            "code": error.reason if isinstance(error, BadRequest) else _CODES.get(told.kind),
+            "code": _code(error, told),
         }
     }
+
+
+def _code(error: PieError, told: Failure) -> str | None:
+    if isinstance(error, BadRequest):
+        return error.reason
+    return "invalid_api_key" if isinstance(error, Unauthorized) else _CODES.get(told.kind)
 
 
 def _param(error: PieError) -> str | None:

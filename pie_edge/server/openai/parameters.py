@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from pie_edge.server import wire
+from pie_edge.server.invalid import InvalidBody
 from pie_edge.server.openai.errors import BadRequest
 
 
@@ -61,13 +62,13 @@ def parse(kind: type[P], body: bytes) -> P:
     """Raises BadRequest."""
     try:
         found = wire.read(kind, body, kind.TAGS)
-    except wire.InvalidBody as error:
+    except InvalidBody as error:
         raise BadRequest(_told(error), error.path or None, _REASONS.get(error.kind, "invalid_value")) from None
     found.check()
     return found
 
 
-def _told(error: wire.InvalidBody) -> str:
+def _told(error: InvalidBody) -> str:
     match error.kind:
         case "missing":
             return f"Missing required parameter: {error.path!r}."

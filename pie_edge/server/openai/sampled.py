@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
@@ -14,6 +15,7 @@ from pie_edge.server.openai.parameters import Parameters, Strict, accepted
 Stop = Annotated[str, StringConstraints(min_length=1)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**64)]
 MOST_CHOICES = 128
+_TOKEN = re.compile("0|[1-9][0-9]{0,9}")
 _LEAST_NUCLEUS = 1e-6
 """In place of a ``top_p`` of 0: it keeps the likeliest token."""
 
@@ -98,11 +100,8 @@ def nucleus(top_p: float | None) -> float | None:
 
 
 def _biases(given: dict[str, float] | None) -> dict[int, float]:
-    found = {}
-    for token, bias in (given or {}).items():
-        if not token.isascii() or not token.isdigit():
-            raise BadRequest(f"logit_bias names '{token:.40}'; it takes token ids", "logit_bias")
-        if int(token) in found:
-            raise BadRequest(f"logit_bias names token {int(token)} twice", "logit_bias")
-        found[int(token)] = bias
-    return found
+    """Raises BadRequest for a name that is no token id as it is written; each token has one, so that none comes twice."""
+    for token in given or {}:
+        if not _TOKEN.fullmatch(token):
+            raise BadRequest(f"logit_bias names {token!r:.80}; it takes token ids, as 5 or 120", "logit_bias")
+    return {int(token): bias for token, bias in (given or {}).items()}
