@@ -76,6 +76,6 @@ emulator: Launcher = Emulator()
 
 def opened(**options: Any) -> MetalBackend:
     """Its products are all by kernels of ours."""
-    ours = Tuning((False,) * len(ROWS))
+    ours = Tuning((False,) * len(ROWS), (False,) * len(ROWS))
     chosen = Options(**{"mode": Mode.KERNELS, "launcher": emulator, "tuning": ours, **options})
     return MetalBackend(chosen, Live(chosen))

@@ -162,7 +162,7 @@ class _Guarded(ctypes.Structure):
     _fields_ = (("place", ctypes.c_void_p), ("base", ctypes.c_void_p), ("room", ctypes.c_size_t))
 
 
-class KernelError(Exception):
+class KernelError(RuntimeError):
     """What a kernel did wrong."""
 
 
