@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,14 @@ def backend(emulator: Emulator) -> Iterator[Backend]:
     asyncio.run(found.close())
 
 
+@pytest.fixture(scope="module")
+def texts(backend: Backend, emulator: Emulator) -> dict[Any, str]:
+    """Of all cases' kernels."""
+    for name in NAMES:
+        check(backend, name)
+    return emulator.texts
+
+
 def checked(name: str, launcher: Emulator) -> None:
     """A case on a device of its own."""
     backend = opened(exact=True, launcher=launcher)
@@ -71,11 +80,9 @@ def test_a_kernel_agrees_with_the_reference(backend: Backend, name: str) -> None
     check(backend, name)
 
 
-def test_all_kernels_are_among_them(backend: Backend, emulator: Emulator) -> None:
-    for name in NAMES:
-        check(backend, name)
+def test_all_kernels_are_among_them(texts: dict[Any, str]) -> None:
     named = (value for module in MODULES.values() for value in vars(module).values())
-    assert {launched.name for launched, *_ in emulator.texts} == {k.name for k in named if isinstance(k, Kernel)}
+    assert {launched.name for launched, *_ in texts} == {k.name for k in named if isinstance(k, Kernel)}
 
 
 @pytest.mark.parametrize(("order", "seed"), [(BACKWARD, 0), (SHUFFLED, 1)])
@@ -95,10 +102,8 @@ def test_threads_never_race_for_threadgroup_memory(name: str) -> None:
 
 @pytest.mark.skipif(not msl.can_check(), reason=f"address spaces are checked by {msl.CHECKER}, which isn't here")
 class TestAddressSpaces:
-    def test_no_kernel_mixes_them(self, backend: Backend, emulator: Emulator) -> None:
-        for name in NAMES:
-            check(backend, name)
-        assert not [said for text in set(emulator.texts.values()) if (said := msl.checked(text))]
+    def test_no_kernel_mixes_them(self, texts: dict[Any, str]) -> None:
+        assert not [said for text in set(texts.values()) if (said := msl.checked(text))]
 
     @pytest.mark.parametrize(
         ("old", "new"),
