@@ -20,9 +20,14 @@ from pie_edge.backend import Backend
 from pie_edge.backends.metal.launch import Kernel, Launch
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.errors import DeviceLost
+from pie_edge.program import trace as ops
+from pie_edge.program.encodings import Affine, DType
 from pie_edge.program.node_reference import run_nodes
+from pie_edge.program.trace import Trace
 from pie_edge.sampling import parse
 from tests.backend import device_cases, test_engine
+from tests.backend.cases import Case, rows_step
+from tests.backend.device import assert_close, run_case
 from tests.backend.device_cases import check
 from tests.backend.families_on_device import check_family
 from tests.backend.metal_emulated import Edit, Emulator, as_it_is, opened
@@ -56,6 +61,22 @@ def backend(emulator: Emulator) -> Iterator[Backend]:
     found = opened(exact=True, launcher=emulator)
     yield found
     asyncio.run(found.close())
+
+
+@pytest.mark.parametrize(("bits", "rows"), [(4, 1), (4, 40), (8, 3)])
+def test_codes_as_mlx_snapshots_have_them_are_multiplied(backend: Backend, bits: int, rows: int) -> None:
+    """Scales and biases are bf16."""
+    case = Case(Trace("snapshot"), np.random.default_rng(bits))
+    case.step(*rows_step(rows, rows))
+    x, weight = (
+        case.row_state("x", case.normal(rows, 128)),
+        case.weight("w", (50, 128), Affine(bits, 64, DType.BF16, None)),
+    )
+    case.results = (ops.linear(case.trace, x, weight),)
+    case.tolerance = 1e-4
+    found = asyncio.run(run_case(backend, case))
+    for output, expected in case.expected().items():
+        assert_close(found[output], expected, case)
 
 
 @pytest.fixture(scope="module")
