@@ -30,7 +30,7 @@ from tests.backend.cases import Case, rows_step
 from tests.backend.device import assert_close, run_case
 from tests.backend.device_cases import check
 from tests.backend.families_on_device import check_family
-from tests.backend.metal_emulated import Edit, Emulator, as_it_is, opened
+from tests.backend.metal_emulated import Edit, Emulator, opened
 from tests.simt import build, msl
 from tests.support.epilogue_device import Session
 from tests.support.epilogues import Wire, random_arrays
@@ -96,6 +96,22 @@ def checked(name: str, launcher: Emulator) -> None:
         asyncio.run(backend.close())
 
 
+def reduced(launcher: Emulator) -> None:
+    """An epilogue that finds the best and adds up, both twice, against the node reference."""
+    wire = Wire()
+    x = wire.add("logits")
+    y = wire.add("neg", x)
+    found = [wire.add(kind, z) for kind in ("reduce_argmax", "reduce_sum") for z in (x, y)]
+    program, arrays = random_arrays(parse(wire.text(*found), vocabulary=301, rows=1), [], 2, 1, seed=3)
+    session = Session(opened(launcher=launcher))
+    try:
+        answers, wanted = session.run(program, arrays), run_nodes(program, arrays)
+        for name, want in wanted.items():
+            np.testing.assert_allclose(answers[name], want, rtol=1e-5, atol=1e-5)
+    finally:
+        session.close()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_kernel_agrees_with_the_reference(backend: Backend, name: str) -> None:
     check(backend, name)
@@ -124,7 +140,10 @@ def test_threads_never_race_for_threadgroup_memory(name: str) -> None:
 @pytest.mark.skipif(not msl.can_check(), reason=f"address spaces are checked by {msl.CHECKER}, which isn't here")
 class TestAddressSpaces:
     def test_no_kernel_mixes_them(self, texts: dict[Any, str]) -> None:
-        assert not [said for text in set(texts.values()) if (said := msl.checked(text))]
+        epilogues = Emulator(flags=build.TRACED)
+        reduced(epilogues)
+        every = {*texts.values(), *epilogues.texts.values()}
+        assert not [said for text in every if (said := msl.checked(text))]
 
     @pytest.mark.parametrize(
         ("old", "new"),
@@ -204,24 +223,8 @@ def test_a_mutant_is_caught(mutant: tuple[str, str, str]) -> None:
     assert any(old in text for text in launcher.texts.values()), caught.value
 
 
-def reduced(edit: Edit) -> None:
-    """An epilogue that finds the best and adds up, both twice, against the node reference."""
-    wire = Wire()
-    x = wire.add("logits")
-    y = wire.add("neg", x)
-    found = [wire.add(kind, z) for kind in ("reduce_argmax", "reduce_sum") for z in (x, y)]
-    program, arrays = random_arrays(parse(wire.text(*found), vocabulary=301, rows=1), [], 2, 1, seed=3)
-    session = Session(opened(launcher=Emulator(edit, build.TRACED)))
-    try:
-        answers, wanted = session.run(program, arrays), run_nodes(program, arrays)
-        for name, want in wanted.items():
-            np.testing.assert_allclose(answers[name], want, rtol=1e-5, atol=1e-5)
-    finally:
-        session.close()
-
-
 def test_an_epilogue_that_reduces_means_what_the_reference_says_without_a_race() -> None:
-    reduced(as_it_is)
+    reduced(Emulator(flags=build.TRACED))
 
 
 @pytest.mark.parametrize(
@@ -235,7 +238,7 @@ def test_an_epilogue_that_reduces_means_what_the_reference_says_without_a_race()
 )
 def test_a_mutant_of_an_epilogue_is_caught(edit: Edit) -> None:
     with pytest.raises((AssertionError, DeviceLost)):
-        reduced(edit)
+        reduced(Emulator(edit, build.TRACED))
 
 
 def test_a_text_that_is_not_what_the_rules_say_is_refused() -> None:
