@@ -151,7 +151,6 @@ class TestAddressSpaces:
             ("threadgroup float* room", "device float* room"),
             ("float squares = 0.0f;", "float squares = 0.0f; threadgroup const float* from = x;"),
             ("float squares = 0.0f;", "float squares = 0.0f; thread float* from = room;"),
-            ("float squares = 0.0f;", "float squares = 0.0f; const device float* from = numbers;"),
             ("float squares = 0.0f;", "float squares = 0.0f; const constant float* from = x;"),
             ("y[row * WIDTH + i] =", "x[row * WIDTH + i] ="),
         ],
