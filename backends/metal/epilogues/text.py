@@ -145,5 +145,7 @@ def _beginning(offset: Scalar) -> str:
         scalar = pending.pop()
         if scalar.op == "start":
             return str(scalar.datum)
-        pending += scalar.arguments
+        # An index that was itself read somewhere says nothing of where it leads.
+        if scalar.op != "load":
+            pending += scalar.arguments
     raise ValueError(f"{offset} is no value's")
