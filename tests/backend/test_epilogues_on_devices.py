@@ -117,6 +117,15 @@ def test_any_epilogue_means_what_the_reference_says(session: Session, device: st
     agrees()
 
 
+@pytest.mark.parametrize("given", [True, False], ids=["a given index", "a computed index"])
+def test_what_a_kernel_stored_is_gathered_by_an_index_that_lies_elsewhere(session: Session, given: bool) -> None:
+    wire = Wire()
+    x = wire.add("logits")
+    sums, index = wire.add("cumsum", x), wire.parameter("u32", [3]) if given else wire.add("reduce_argmax", x)
+    epilogue = parse(wire.text(wire.add("gather", sums, index)), vocabulary=37, rows=1)
+    check(session, *random_arrays(epilogue, [("u32", (3,), 30)] if given else [], passes=2, spare=1, seed=5))
+
+
 def sampling(vocabulary: int) -> Any:
     """Temperature, top-k and top-p by parameters: a preset."""
     wire = Wire()
