@@ -40,6 +40,9 @@ _LIMITS: Any = {
 }
 """Of the library: a hostile grammar is refused in milliseconds rather than compiled in seconds."""
 
+_UNFORCED = '\n%llguidance {"no_forcing": true}\n'
+"""After a grammar of somebody else's: the library looks for all that must come next, without end where a terminal takes what the
+next one needs, as in ``/a+/ "a"``."""
 _INLINE = re.compile(r"%json\s*(?=[{\[tf])")
 
 
@@ -185,7 +188,7 @@ def _written(source: Source) -> str:
             # As JavaScript and JSON Schema have it: \d and \w are ASCII.
             return str(LLMatcher.grammar_from_regex(regex_to_lark(source.text, "dw")))
         case "lark":
-            return str(LLMatcher.grammar_from_lark(with_schemas(source.text)))
+            return str(LLMatcher.grammar_from_lark(with_schemas(source.text) + _UNFORCED))
         case "tools":
             return str(LLMatcher.grammar_from_lark(source.text))
         case _:

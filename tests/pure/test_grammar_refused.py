@@ -14,7 +14,7 @@ from pie_edge.grammar import Source
 from pie_edge.grammar.schema.keywords import ANNOTATED, ANNOTATIONS, REMEDIES
 from pie_edge.grammar.schema.refusal import Place
 from pie_edge.grammar.schema.rewrite import REWRITES
-from tests.support.grammars import compiler, matches, of_schema
+from tests.support.grammars import bits, compiler, matches, of_schema
 
 # The keywords of the vocabularies of draft 2020-12 that say what is valid, and those of earlier drafts that it replaced.
 ASSERTIONS = {
@@ -160,6 +160,14 @@ def test_annotations_are_taken_and_mean_nothing() -> None:
 def test_what_is_no_grammar_is_refused(kind: Any, text: str, why: str) -> None:
     with pytest.raises(GrammarError, match=f"(?s){why}"):
         compiler().compile(Source(kind, text))
+
+
+@pytest.mark.parametrize("rule", ['/a+/ "a"', "/a+/ /a+/", "A A\nA: /a+/"])
+def test_a_grammar_of_which_no_text_ever_ends_is_compiled_in_finite_time(rule: str) -> None:
+    at = compiler().compile(Source("lark", f"start: {rule}")).matcher()
+    for _ in range(3):
+        assert bits(at.mask()) == [ord("a")]
+        at.accept([ord("a")])
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
