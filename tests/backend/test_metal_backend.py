@@ -81,6 +81,15 @@ def append_and_attend(case: Trace) -> dict[str, Any]:
     return {"y": ops.attention(case, q, step, cache, heads=HEADS, kv_heads=HEADS, scale=0.1)}
 
 
+async def layer_on(backend: Any) -> Any:
+    """That layer, compiled, with states of its own."""
+    trace = Trace("layer")
+    append_and_attend(trace)
+    program = trace.build()
+    states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+    return await backend.compile(program, states)
+
+
 def step_at(position: int) -> bytes:
     pages = list(range(1, position // PAGE + 2))
     last = (1 << (position % PAGE + 1)) - 1
@@ -105,11 +114,7 @@ def test_keys_and_values_are_written_where_they_lie_also_with_runs_in_flight(ope
 
     async def test() -> None:
         async with opened(open_backend) as backend:
-            trace = Trace("layer")
-            append_and_attend(trace)
-            program = trace.build()
-            states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
-            executable = await backend.compile(program, states)
+            executable = await layer_on(backend)
             await backend.read(backend.run(executable, {"step": step_at(0)}))
             mx.reset_peak_memory()
             before = mx.get_active_memory()
@@ -123,14 +128,9 @@ def test_keys_and_values_are_written_where_they_lie_also_with_runs_in_flight(ope
 
 
 def test_enqueuing_waits_for_no_run_and_reading_the_last_one_for_all(open_backend: Opening) -> None:
-
     async def test() -> None:
         async with opened(open_backend) as backend:
-            trace = Trace("layer")
-            append_and_attend(trace)
-            program = trace.build()
-            states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
-            executable = await backend.compile(program, states)
+            executable = await layer_on(backend)
             tickets = [backend.run(executable, {"step": step_at(position)}) for position in range(8)]
             assert not backend.poll(tickets[-1])
             await backend.read(tickets[0])
