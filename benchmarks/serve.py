@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -54,8 +55,10 @@ HEADER = (
 
 
 async def _profile(client: Client, server: Server, profile: Profile, asked: argparse.Namespace) -> list[list[str]]:
+    seeds = itertools.count(1)  # requests that came before are cached, and new ones aren't
+
     async def attempt(rate: float) -> Figures:
-        figures = await offer(client, server.model, profile, rate, asked.seconds)
+        figures = await offer(client, server.model, profile, rate, asked.seconds, next(seeds))
         print(" | ".join(_row(name, profile.name, figures, f"{rate:.2f}")), file=sys.stderr)
         return figures
 
@@ -67,7 +70,7 @@ async def _profile(client: Client, server: Server, profile: Profile, asked: argp
         rows.append(_row(name, profile.name, figures, f"**{highest:.2f}** at most"))
     else:
         rows.append([profile.name, name, f"under {asked.rate / 4:g}", *["-"] * 5])
-    full = await keep_busy(client, server.model, profile, STREAMS, asked.requests)
+    full = await keep_busy(client, server.model, profile, STREAMS, asked.requests, next(seeds))
     rows.append(_row(name, profile.name, full, f"{full.requests_per_second:.2f}, {STREAMS} at a time"))
     return rows
 

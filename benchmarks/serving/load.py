@@ -67,7 +67,7 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else float("nan")
 
 
-async def offer(client: Client, model: str, profile: Profile, rate: float, seconds: float, seed: int = 1) -> Figures:
+async def offer(client: Client, model: str, profile: Profile, rate: float, seconds: float, seed: int) -> Figures:
     """Requests of a profile, ``rate`` a second in a Poisson process for so long."""
     requests = profile.requests(model, seed)
     began = time.perf_counter()
@@ -79,7 +79,7 @@ async def offer(client: Client, model: str, profile: Profile, rate: float, secon
     return Figures.of(answers, profile, time.perf_counter() - began)
 
 
-async def keep_busy(client: Client, model: str, profile: Profile, streams: int, count: int, seed: int = 1) -> Figures:
+async def keep_busy(client: Client, model: str, profile: Profile, streams: int, count: int, seed: int) -> Figures:
     """``count`` requests, ``streams`` of them at any time: what the server can do at most."""
     bodies = itertools.islice(profile.requests(model, seed), count)
     began = time.perf_counter()

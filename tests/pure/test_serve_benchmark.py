@@ -143,7 +143,7 @@ def test_the_highest_rate_that_is_served_is_found(limit: float) -> None:
 def test_load_is_offered_at_its_own_pace_whatever_the_server_does() -> None:
     async def body() -> tuple[load.Figures, list[dict[str, Any]]]:
         async with server("200 OK", sse(*map(delta, TEXTS))) as (url, asked):
-            return await load.offer(Client(url), "m", PROFILE, 200.0, 0.2), asked
+            return await load.offer(Client(url), "m", PROFILE, 200.0, 0.2, seed=1), asked
 
     figures, asked = asyncio.run(body())
     assert figures.requests == len(list(arrivals(200.0, 0.2, 1))) == len(asked) > 10
