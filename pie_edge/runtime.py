@@ -128,7 +128,7 @@ async def open_runtime(
         facts = registry.facts(checkpoint, settings.context)
         spec, family = registry.read(facts), registry.family(facts)
         # The tokenizer is built on another thread while the weights are on their way.
-        language = asyncio.create_task(asyncio.to_thread(open_text, checkpoint))
+        language = asyncio.create_task(asyncio.to_thread(open_text, checkpoint, spec.vocabulary))
         try:
             engine = await _open_engines(model, checkpoint, spec, family, choice, settings, progress)
         except BaseException:

@@ -15,11 +15,12 @@ _WRONG_DATA = (ArithmeticError, AttributeError, LookupError, TypeError, ValueErr
 """What code that takes a file's values apart raises when they aren't what they should be."""
 
 
-def open_text(checkpoint: Checkpoint) -> tuple[Tokenizer, Turns | None]:
-    """Raises TokenizerError, or BadCheckpoint for a file beside the weights, naming the checkpoint's file."""
+def open_text(checkpoint: Checkpoint, vocabulary: int = 0) -> tuple[Tokenizer, Turns | None]:
+    """``vocabulary`` is how many logits the model has, where they may be more than the file has tokens. Raises TokenizerError, or
+    BadCheckpoint for a file beside the weights, naming the checkpoint's file."""
     checkpoint.check_tokenizer()
     try:
-        tokenizer = _tokenizer(checkpoint)
+        tokenizer = _tokenizer(checkpoint).padded(vocabulary)
         return tokenizer, _turns(checkpoint, tokenizer)
     except TokenizerError as error:
         raise TokenizerError(f"{checkpoint.path}: {error}") from error

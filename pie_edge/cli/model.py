@@ -128,7 +128,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     try:
         facts["sampling"] = dict(recommended(checkpoint))
         spec = registry.read(registry.facts(checkpoint))
-        open_text(checkpoint)
+        open_text(checkpoint, spec.vocabulary)
     except ModelError as error:
         return facts | {"runs": False, "reason": error.message}
     shown = ("context", "vocabulary", "layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "tied")

@@ -49,6 +49,8 @@ class Detokenizer:
 
     def _bytes(self, token: int) -> bytes:
         kind, data = self._tokenizer.kind(token), self._tokenizer.token_bytes(token)
+        if kind == Kind.UNUSED:
+            return data if self._special else b""
         if kind == Kind.USER_DEFINED:
             self._strip = self._tokenizer.strips_after_markers
             return data

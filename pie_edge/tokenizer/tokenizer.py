@@ -80,6 +80,10 @@ class Tokenizer:
 
         return hf.build(tokenizer_json, config or {})
 
+    def padded(self, size: int) -> Tokenizer:
+        """The same for a model with ``size`` logits, which may be more than the file has tokens: the rest stand for nothing."""
+        return Tokenizer(self._vocabulary.padded(size), self._model, self._special, self._matching)
+
     @property
     def bos(self) -> int | None:
         return self._special.bos
@@ -99,7 +103,7 @@ class Tokenizer:
 
     @property
     def size(self) -> int:
-        """How many tokens there are. The model may have more logits than that; the rest are padding."""
+        """How many tokens there are."""
         return len(self._vocabulary)
 
     def prefix(self) -> list[int]:

@@ -47,6 +47,11 @@ class Vocabulary:
         wanted = re.compile(b"[" + re.escape(bytes(kinds)) + b"]")
         return [found.start() for found in wanted.finditer(self.kinds)]
 
+    def padded(self, size: int) -> Vocabulary:
+        """With unused tokens without a text after its own, ``size`` in all."""
+        more = max(size - len(self), 0)
+        return Vocabulary([*self.texts, *[""] * more], self.kinds + bytes([Kind.UNUSED]) * more) if more else self
+
     def with_texts(self, changes: Mapping[int, str]) -> Vocabulary:
         if not changes:
             return self

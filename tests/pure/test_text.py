@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pie_edge.cli.model import describe
-from pie_edge.errors import ModelError, TokenizerError
+from pie_edge.errors import InvalidHandle, ModelError, TokenizerError
 from pie_edge.text import open_text
+from pie_edge.tokenizer.vocabulary import Kind
 from pie_edge.weights.checkpoint import open_checkpoint
 from tests.pure.test_tokenizer_json import byte_level_json
 from tests.support.checkpoints import STRING, gguf_bytes, safetensors_bytes, small_safetensors, write
@@ -47,6 +48,21 @@ def test_the_ends_of_the_generation_configuration_are_stop_tokens(snapshot: Path
     assert {6, 7} <= stop_tokens(snapshot)
     put(snapshot, GENERATION, {"eos_token_id": None})
     stop_tokens(snapshot)
+
+
+def test_ids_of_padding_stand_for_nothing(snapshot: Path) -> None:
+    with open_checkpoint(snapshot) as checkpoint:
+        plain, _ = open_text(checkpoint)
+        padded, _ = open_text(checkpoint, plain.size + 10)
+        same, _ = open_text(checkpoint, plain.size - 1)
+    assert (padded.size, same.size) == (plain.size + 10, plain.size)
+    ids = padded.encode("a b")
+    assert padded.decode([ids[0], plain.size, plain.size + 9, *ids[1:]]) == "a b"
+    assert padded.token_bytes(plain.size) == padded.vocabulary()[-1] == b""
+    assert padded.kind(plain.size) == Kind.UNUSED
+    assert padded.control_tokens == plain.control_tokens
+    with pytest.raises(InvalidHandle, match="outside the model's vocabulary"):
+        padded.decode([plain.size + 10])
 
 
 @pytest.mark.parametrize("file", [GENERATION, CONFIG])
