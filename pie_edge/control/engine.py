@@ -23,7 +23,7 @@ from pie_edge.control.contents import Contents
 from pie_edge.control.device import Device, Flight
 from pie_edge.control.dispatch import Dispatch
 from pie_edge.control.epilogues import check_kept, check_parameters
-from pie_edge.control.facts import ModelFacts
+from pie_edge.control.facts import Abilities, ModelFacts
 from pie_edge.control.handles import Handles
 from pie_edge.control.loss import Losses
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
@@ -59,7 +59,6 @@ class Engine:
         handles = itertools.count(1)
         self.pool = PagePool(device.cache.pages, device.cache.page_size, device.growth)
         self.behind = Behind(self.pool, device.window)
-        self.longest = self.behind.longest(facts.context)
         self.prefixes = PrefixIndex(self.pool)
         self.residency = Residency(self.pool, self.prefixes, handles)
         self.parking = Parking(device.park_memory, spill)
@@ -79,6 +78,14 @@ class Engine:
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
         self.adapters = device.adapters
+        pages = device.cache.page_size if self.behind.window else None
+        self.abilities = Abilities(
+            longest=self.behind.longest(facts.context),
+            observable_layers=device.observable_layers,
+            adapters=device.adapters,
+            reversible=pages if self.slots is None else self.slots.reversible,
+            recurrent=self.slots is not None,
+        )
         self.less = device.less
         """What the settings ask for more of than the device has."""
         self.statistics = Statistics(time.perf_counter())
@@ -157,7 +164,7 @@ class Engine:
             raise DeviceLost(f"{space.name} is on {self.device_name}, which is lost: {self.lost}")
         epilogue = self._epilogue(request, space.name)
         if request.observed is not None:
-            observation.check(request.observed, self.observable_layers, self._device.backend, space.name)
+            observation.check(request.observed, self.abilities.observable_layers, self._device.backend, space.name)
         tail = len(request.tokens) - unsplittable_from(request.tokens, request.rows, request.observed)
         logits = len(request.rows) if epilogue is None or epilogue.reads_logits else 0
         if logits > self._budget.sampled or tail > self._budget.rows:
@@ -170,11 +177,6 @@ class Engine:
                 f"{space.name} reads {len(request.placement.entries)} pages in one pass; the most is {self._budget.entries}"
             )
         return self.calls.ask(space, request, epilogue)
-
-    @property
-    def observable_layers(self) -> int:
-        """How many layers' attention a pass can observe; 0 where the device can't."""
-        return self._device.observable_layers
 
     @property
     def device_name(self) -> str:
@@ -389,16 +391,3 @@ class Engine:
     def slot_states(self) -> tuple[snapshot.PageState, ...]:
         """What the bytes of a slot of recurrent state are; none where the model has no such."""
         return () if self.slot_contents is None else self.slot_contents.page_states
-
-    @property
-    def reversible(self) -> int | None:
-        """How many tokens can always be taken back from a context; None where all can: the model has no recurrent state, and some
-        layer sees everything."""
-        if self.slots is not None:
-            return self.slots.reversible
-        return self.pool.page_size if self.behind.window else None
-
-    @property
-    def recurrent(self) -> bool:
-        """Whether contexts have state beside keys and values."""
-        return self.slots is not None

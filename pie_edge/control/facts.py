@@ -25,3 +25,20 @@ class ModelFacts:
     unpooled: str = ""
     sampling: tuple[tuple[str, float], ...] = ()
     """What it recommends to sample with (``model.recommended``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What contexts of a model can do where it was opened."""
+
+    longest: int
+    """Tokens that one can have."""
+    observable_layers: int = 0
+    """How many layers' attention a pass can observe."""
+    adapters: tuple[str, ...] = ()
+    """What passes can name."""
+    reversible: int | None = None
+    """How many tokens can always be taken back; None where all can: the model has no recurrent state, and some layer sees
+    everything."""
+    recurrent: bool = False
+    """Whether they have state beside keys and values."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pie_edge.control import snapshot
@@ -32,11 +33,11 @@ class Replicas:
     def __init__(self, engines: Sequence[Engine]) -> None:
         self.engines = tuple(engines)
         self.facts = engines[0].facts
-        self.longest = min(engine.longest for engine in engines)
-        self.adapters = engines[0].adapters
-        self.observable_layers = min(engine.observable_layers for engine in engines)
-        self.reversible = engines[0].reversible
-        self.recurrent = engines[0].recurrent
+        self.abilities = replace(
+            engines[0].abilities,
+            longest=min(engine.abilities.longest for engine in engines),
+            observable_layers=min(engine.abilities.observable_layers for engine in engines),
+        )
         self.page_states = engines[0].page_states
         self.slot_states = engines[0].slot_states
         self.less = [f"{engine.device_name}: {sentence}" for engine in engines for sentence in engine.less]

@@ -20,7 +20,7 @@ from pie_edge.host.topics import Subscription
 from pie_edge.host.wasi import STDERR, Outside
 
 if TYPE_CHECKING:
-    from pie_edge.control.facts import ModelFacts
+    from pie_edge.control.facts import Abilities, ModelFacts
     from pie_edge.control.space import Space
     from pie_edge.grammar import Grammar, Matcher
     from pie_edge.host.constraints import Constraints
@@ -66,27 +66,22 @@ class Turns(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What all guests of a host share. ``turns`` is None where the model has no chat template, ``template`` is its text;
-    ``attention_layers`` is how many layers the device can observe; ``adapters`` are named; ``reversible`` is how many tokens can
-    always be taken back from a context, None where all can."""
+    """What all guests of a host share. ``turns`` is None where the model has no chat template, ``template`` is its text."""
 
     facts: ModelFacts
     tokenizer: Tokenizer
     turns: Turns | None
     constraints: Constraints
+    abilities: Abilities
     template: str = ""
-    attention_layers: int = 0
-    adapters: tuple[str, ...] = ()
-    reversible: int | None = None
-    recurrent: bool = False
 
     @property
     def traits(self) -> tuple[str, ...]:
         """The groups of level 1 functions that there are, as the WIT names them."""
         # Single pages hold nothing of a recurrent state.
-        pages = () if self.recurrent else ("allocate", "forward", "input-text", "output-text")
-        adapter = ("adapter",) if self.adapters else ()
-        introspective = ("introspective",) if self.attention_layers else ()
+        pages = () if self.abilities.recurrent else ("allocate", "forward", "input-text", "output-text")
+        adapter = ("adapter",) if self.abilities.adapters else ()
+        introspective = ("introspective",) if self.abilities.observable_layers else ()
         return (*pages, "tokenize", *adapter, *introspective)
 
 

@@ -373,7 +373,7 @@ def test_a_backend_without_the_op_refuses_to_observe_and_serves_everything_else(
         return Blind()
 
     async def test(engine: Engine) -> None:
-        assert engine.observable_layers == 0
+        assert engine.abilities.observable_layers == 0
         space = engine.open_space("asks", 0)
         with pytest.raises(
             Unsupported, match="asks observes attention, and the reference backend has no trait introspective"

@@ -127,13 +127,13 @@ def test_rejected_drafts_are_taken_back_however_often(spec: Any, depth: int) -> 
 
     async def test() -> None:
         async with engine_on(spec, speculation_depth=depth) as engine:
-            assert engine.reversible is not None
+            assert engine.abilities.reversible is not None
             space = engine.open_space("drafts", 0)
             context = space.create_working_set(256)
             tokens = LONG[:10]
             best = await next_token(space, context, tokens, 0)
             for turn in range(14):
-                drafts = [(turn + 3 * n) % 60 for n in range(engine.reversible)]
+                drafts = [(turn + 3 * n) % 60 for n in range(engine.abilities.reversible)]
                 await next_token(space, context, [best, *drafts], len(tokens))
                 tokens += [best, *drafts[: turn % 4]]
                 best = await next_token(space, context, [turn], len(tokens))
@@ -147,7 +147,7 @@ def test_rejected_drafts_are_taken_back_however_often(spec: Any, depth: int) -> 
 def test_as_many_tokens_as_are_promised_can_be_taken_back_one_by_one_and_with_passes_foreseen(spec: Any) -> None:
     async def test() -> None:
         async with engine_on(spec) as engine:
-            assert engine.reversible is not None
+            assert engine.abilities.reversible is not None
             space = engine.open_space("back", 0)
             context = space.create_working_set(128)
             tokens = list(LONG[:20])
@@ -155,7 +155,7 @@ def test_as_many_tokens_as_are_promised_can_be_taken_back_one_by_one_and_with_pa
             for length in range(21, 60):
                 tokens.append(best)
                 best = await next_token(space, context, tokens[-1:], length - 1)
-                branch, back = space.fork(context), length - engine.reversible
+                branch, back = space.fork(context), length - engine.abilities.reversible
                 assert [await next_token(space, branch, [11], back)] == expected(spec, [*tokens[:back], 11])
                 space.drop(branch)
             assert engine.calls.ahead.hits > 30
@@ -217,7 +217,7 @@ def test_positions_of_ones_own_are_those_of_attention(spec: Any) -> None:
 def test_attention_is_observed_in_the_layers_that_attend() -> None:
     async def test() -> None:
         async with engine_on() as engine:
-            assert engine.observable_layers == 1
+            assert engine.abilities.observable_layers == 1
             space = engine.open_space("observer", 0)
             context = space.create_working_set(64)
             observed = Observation((0,), (19,))

@@ -43,8 +43,8 @@ class Recurrent(machine.Programs):
             speculation_depth=depth,
             park_memory=park_memory,
         )
-        assert engine.reversible is not None
-        self.reversible = engine.reversible
+        assert engine.abilities.reversible is not None
+        self.reversible = engine.abilities.reversible
         return engine
 
     # ---- what the model is like

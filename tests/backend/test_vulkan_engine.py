@@ -52,7 +52,7 @@ def test_a_step_is_one_submit_of_its_model_pass_and_its_epilogue(monkeypatch: py
 def test_passes_of_one_step_observe_what_each_asked_for() -> None:
     async def test(backend: Backend) -> None:
         async with engine_on(backend, rows=128, shared_rows=128) as engine:
-            assert engine.observable_layers == 2
+            assert engine.abilities.observable_layers == 2
             space = engine.open_space("observes", 0)
             first, second = (space.create_working_set(128) for _ in range(2))
             whole, chunks = await asyncio.gather(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pie_edge.control.facts import Abilities
 from pie_edge.control.queue import ForwardCall, HostTensor
 from pie_edge.control.usage import Usage
 from pie_edge.errors import ContextOverflow, EpilogueError, InferletCancelled, InvalidHandle, OutOfPages, PieError
@@ -201,11 +202,7 @@ def tensor(dtype: str, value: Any) -> HostTensor:
 class Engine:
     def __init__(self, pages: int = 100_000) -> None:
         self.facts = Facts()
-        self.longest = self.facts.context
-        self.observable_layers = 0
-        self.adapters = ()
-        self.reversible = None
-        self.recurrent = False
+        self.abilities = Abilities(self.facts.context)
         self.free = self.lowest = self.pages = pages
         self.failure: PieError | None = None
         self.delay: float | None = 0.0

@@ -53,7 +53,7 @@ def card_of(runtime: Runtime) -> Card:
     host = runtime.host
     return Card(
         name=facts.name,
-        context=runtime.engine.longest,
+        context=runtime.engine.abilities.longest,
         created=CREATED,
         chat=host.chats,
         embeds=bool(facts.pooling),

@@ -83,10 +83,7 @@ class NativeHost:
             tokenizer,
             turns,
             thread.constraints(tokenizer),
-            attention_layers=engine.observable_layers,
-            adapters=engine.adapters,
-            reversible=engine.reversible,
-            recurrent=engine.recurrent,
+            engine.abilities,
         )
         self.said: list[str] = []
         source: Any = SimpleNamespace()

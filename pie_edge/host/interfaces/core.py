@@ -34,7 +34,7 @@ def _usage(guest: Guest) -> tuple[int, ...]:
 
 
 def _facts(guest: Guest) -> tuple[Any, ...]:
-    facts, tokenizer = guest.model.facts, guest.model.tokenizer
+    facts, abilities, tokenizer = guest.model.facts, guest.model.abilities, guest.model.tokenizer
     return (
         facts.name,
         facts.architecture,
@@ -45,8 +45,8 @@ def _facts(guest: Guest) -> tuple[Any, ...]:
         facts.page_size,
         tokenizer.bos,
         tokenizer.eos,
-        guest.model.recurrent,
-        facts.context if guest.model.reversible is None else guest.model.reversible,
+        abilities.recurrent,
+        facts.context if abilities.reversible is None else abilities.reversible,
         facts.hidden,
         facts.pooling or None,
         tokenizer.suffix(),
@@ -116,7 +116,7 @@ CORE: dict[str, Interface] = {
         {"decoder": (DECODER, lambda guest, decoder: guest.decoders.drop(decoder))},
         {
             "get-facts": _facts,
-            "adapters": lambda guest: list(guest.model.adapters),
+            "adapters": lambda guest: list(guest.model.abilities.adapters),
             "encode": _encode,
             "decode": _decode,
             "vocabulary": _vocabulary,

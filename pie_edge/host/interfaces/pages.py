@@ -17,7 +17,7 @@ def _without(guest: Guest, trait: str) -> Unsupported:
 
 
 def _forward_with_adapter(guest: Guest, queue: int, adapter: str, *call: Any) -> None:
-    if not guest.model.adapters:
+    if not guest.model.abilities.adapters:
         raise _without(guest, "adapter")
     context, inputs, writes, outputs, mask = call
     guest.level1.forward(queue, context, inputs, writes, outputs, mask, adapter=adapter)
@@ -89,7 +89,7 @@ PAGES: dict[str, Interface] = {
     "introspective": (
         {},
         {
-            "attention-layers": lambda guest: guest.model.attention_layers,
+            "attention-layers": lambda guest: guest.model.abilities.observable_layers,
             "forward-observed": lambda guest, queue, layers, *call: guest.level1.forward(queue, *call, layers),
         },
     ),

@@ -44,7 +44,7 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
     await host.prepare()
     card = ModelCard(
         name=facts.name,
-        context=runtime.engine.longest,
+        context=runtime.engine.abilities.longest,
         created=_age(settings.model),
         chat=host.chats,
         embeds=bool(facts.pooling),
