@@ -166,7 +166,11 @@ class Settings:
     deterministic: bool = _setting(
         False, flag(), "Only what computes the same bits alone and in a batch; a backend that can't is refused."
     )
-    max_instances: int = _setting(1000, whole(1, 100_000), "Inferlets alive at once; one more is refused.")
+    max_instances: int = _setting(
+        0,
+        whole(0, 100_000),
+        "Inferlets alive at once, one more is refused; 0 is 1,000, or what half of the machine's free memory has room for.",
+    )
     eviction: str = _setting("lru", one_of("lru"), "Which cached KV pages go first when pages run out.")
     limits: InstanceLimits = field(default_factory=InstanceLimits)
     serve: ServeSettings = field(default_factory=ServeSettings)

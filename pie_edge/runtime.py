@@ -21,7 +21,7 @@ from pie_edge.control.replicas import Replicas
 from pie_edge.control.statistics import Timeline
 from pie_edge.control.usage import Usage
 from pie_edge.errors import BackendUnavailable
-from pie_edge.host import Host, Limits
+from pie_edge.host import Host, Limits, memory
 from pie_edge.model import registry
 from pie_edge.model.adapters import Adapters, find_module, targets
 from pie_edge.model.pooling import pooling
@@ -144,7 +144,7 @@ async def open_runtime(
                 limits=Limits(memory=settings.limits.memory, time=settings.limits.time, http=settings.limits.http),
                 cache_dir=cache_folder(),
                 progress=progress,
-                max_instances=settings.max_instances,
+                max_instances=settings.max_instances or memory.room(),
                 data=store.home(),
                 fingerprint=functools.partial(fingerprint, checkpoint, family.weights(spec)),
                 template="" if turns is None else turns.source,

@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pie_edge.errors import Overloaded
+from pie_edge.host import memory
 
-GUEST = 10 * 2**20
-"""Bytes that an inferlet takes: CPython in Wasm with the SDK, and what one request makes of it."""
 _AT_ONCE = 64
 """More streams than this share a device's steps no better, and each takes its memory."""
 _SHARE = 4
-"""Of the memory that is free at the start, guests get one part in so many: pages and the page cache of weights need the rest."""
+"""Of the memory that is free at the start, requests get one part in so many."""
 
 
 def room() -> int:
     """How many requests to work on at once where the settings leave it open."""
-    free = _free_memory()
-    return _AT_ONCE if free is None else max(1, min(_AT_ONCE, free // _SHARE // GUEST))
-
-
-def _free_memory() -> int | None:
-    """Bytes, or None on a platform that doesn't say."""
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
+    return memory.room(_SHARE, _AT_ONCE)
 
 
 class Admission:

@@ -73,7 +73,7 @@ def test_a_device_that_is_a_number_stays_text_in_the_environment(tmp_path: Path)
             'backend = "cdua"\n',
             'line 1: backend is "cdua"; it must be "auto", "cuda", "metal", "vulkan", "wgpu" or "cpu"',
         ),
-        ("max_instances = 0\n", "line 1: max_instances is 0; it must be a whole number from 1 to 100000"),
+        ("max_instances = -1\n", "line 1: max_instances is -1; it must be a whole number from 0 to 100000"),
         ("top_k = 0\n", "line 1: top_k is 0; it must be"),
         ("[limits]\ntime = nan\n", "line 2: limits.time is nan;"),
         ('[limits]\n\nmemory = "many"\n', 'line 3: limits.memory is "many"; it must be a size such as "512 MiB"'),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pie_edge.errors import Overloaded
+from pie_edge.host import memory
 from pie_edge.server.admission import Admission, room
 
 
@@ -82,3 +83,11 @@ def test_whoever_gives_up_whenever_no_turn_is_lost(acts: list[str], at_once: int
 
 def test_by_default_there_is_room_for_some_and_not_for_more_than_steps_gain_from() -> None:
     assert 1 <= room() <= 64
+
+
+@pytest.mark.parametrize(("free", "requests", "inferlets"), [(2**40, 64, 1000), (2**30, 25, 51), (2**20, 1, 1)])
+def test_how_many_there_is_room_for_follows_from_the_memory_that_is_free(
+    free: int, requests: int, inferlets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_free_memory", lambda: free)
+    assert (room(), memory.room()) == (requests, inferlets)

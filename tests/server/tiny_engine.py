@@ -10,7 +10,7 @@ from typing import Any
 from pie_edge.config import Settings
 from pie_edge.control.parking import Spill
 from pie_edge.errors import BadCheckpoint, DeviceLost
-from pie_edge.host import Host, Limits
+from pie_edge.host import Host, Limits, memory
 from pie_edge.protocol.messages import ModelCard
 from pie_edge.server.engine.opened import Opened
 from pie_edge.server.engine.process import main
@@ -34,7 +34,7 @@ async def open_engine(settings: Settings, progress: Any) -> Opened:
     tokenizer: Any = TinyTokenizer()
     limits = Limits(time=settings.limits.time, memory=settings.limits.memory)
     host = await Host.open(
-        engine, tokenizer, TinyTurns(), limits, progress=progress, max_instances=settings.max_instances
+        engine, tokenizer, TinyTurns(), limits, progress=progress, max_instances=settings.max_instances or memory.room()
     )
     progress(2, 2, "reading nothing")
 
