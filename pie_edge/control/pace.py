@@ -15,7 +15,12 @@ WEIGHT = 0.2
 ROW_WEIGHT = 0.5
 """The same for rows of prompts: a long prompt's get dearer with every chunk."""
 MARGIN = 0.001
-"""Seconds before the predicted end at which the next step is closed: what forming one takes."""
+"""Seconds before the predicted end at which the next step is closed, at least: what forming one takes."""
+LONGEST_MARGIN = 0.25
+"""Of a step's time."""
+WIDER, NARROWER = 2.0, 0.97
+"""What the margin is multiplied by when a step was closed too late for the device, and when one wasn't: rarely more than one in
+twenty is."""
 PROMPT_SHARE = 0.07
 """How much longer than alone a prompt may run beside inferlets that decode; before that it waits for the steps under way."""
 PATIENCE = 0.05
@@ -53,12 +58,16 @@ class Pace:
         self._launched: deque[_Launched] = deque()
         self._free_from = 0.0
         self._took = 0.0
+        self._margin = MARGIN
+        self._held = False
+        """Whether calls wait for the running step to end."""
         self._recent: deque[Set[Space]] = deque(maxlen=RECENT)
         """Whose singles were in the last steps."""
 
     def launched(self, rows: int, singles: Collection[Space], now: float) -> None:
         """A step was put on the device; ``singles`` is whose its single-token calls are, one each."""
         self._launched.append(_Launched(rows, len(singles), now))
+        self._held = False
         self._recent.append(frozenset(singles))
 
     def landed(self, now: float) -> None:
@@ -66,6 +75,9 @@ class Pace:
         step = self._launched.popleft()
         took = now - max(step.began, self._free_from)
         self._free_from, self._took = now, took
+        # Steps end earlier than predicted, and a loop that is busy with guests is late.
+        change = WIDER if self._held and not self._launched else NARROWER
+        self._margin = max(min(change * self._margin, LONGEST_MARGIN * took), MARGIN)
         _average(self._seconds, step.rows.bit_length(), took)
         if step.rows - step.singles >= SMALLEST_CHUNK:
             self._rate = _nearer(self._rate, took / step.rows)
@@ -80,7 +92,7 @@ class Pace:
             return 0.0
         step = self._launched[0]
         expected = self._seconds.get(step.rows.bit_length(), 0.0)
-        return max(max(step.began, self._free_from) + expected - MARGIN - now, 0.0)
+        return max(max(step.began, self._free_from) + expected - self._margin - now, 0.0)
 
     @property
     def courtesy(self) -> float:
@@ -92,13 +104,15 @@ class Pace:
         that are ``alive`` have calls waiting or under way.
 
         At once when the device is idle. Behind a running step: when all ask, or shortly before the running step's predicted
-        end. Prompts alone wait a moment longer, for those who decode to come back from the running step: together they take
+        end, the earlier the more often that was too late. Prompts alone wait a moment longer, for those who decode to come back from the running step: together they take
         less time than one after the other, and nobody waits for two chunks.
         """
         if all(work.remaining > 1 for work in waiting) and self._decoding(waiting, alive):
             patience = PATIENCE * self._took
             return self.remaining(now) + patience if self._launched else max(self._free_from + patience - now, 0.0)
-        return 0.0 if asking >= len(alive) else self.remaining(now)
+        wait = 0.0 if asking >= len(alive) else self.remaining(now)
+        self._held = wait > 0
+        return wait
 
     def budget(self, limits: Budget, waiting: Sequence[Work], alive: Set[Space]) -> Budget:
         """``limits`` with the chunks that suit the device, and whether somebody decodes beside the prompts that wait."""

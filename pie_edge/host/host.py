@@ -322,7 +322,7 @@ class Host:
         instance = Instance(self._sandbox, self._ticker, guest, start.input, ended)
         guest.wake = lambda: self._schedule.wake(instance)
         self._instances.add(instance)
-        guest.wake()
+        self._schedule.start(instance)
         return instance
 
 

@@ -76,3 +76,33 @@ def test_what_takes_several_turns_of_the_loop_waits_for_one_slice_of_woken_guest
 def test_what_takes_several_turns_of_the_loop_waits_for_one_slice_of_spinning_guests(clock: Clock) -> None:
     found = slices_beside(clock, spins=True)
     assert found[len(found) // 2] < 2
+
+
+def test_a_crowd_that_starts_delays_nobody_who_was_woken(clock: Clock) -> None:
+    """Of thirty guests that start, each in ten slices, and one that is woken again and again."""
+
+    async def body() -> float:
+        schedule = Schedule(asyncio.get_running_loop(), BUDGET)
+        for _ in range(30):
+            schedule.start(Busy(clock, schedule, BUDGET, 10, spins=True))
+        reader = Busy(clock, schedule, BUDGET / 4, 20)
+        schedule.wake(reader)
+        while reader.left > 0:
+            await asyncio.sleep(0)
+        return clock.now
+
+    assert asyncio.run(body()) < 20 * 2 * BUDGET
+
+
+def test_those_who_start_have_turns_while_others_are_woken_without_end(clock: Clock) -> None:
+    async def body() -> int:
+        schedule = Schedule(asyncio.get_running_loop(), BUDGET)
+        for _ in range(30):
+            schedule.wake(Busy(clock, schedule, BUDGET / 4, 1000))
+        late = Busy(clock, schedule, BUDGET / 4, 10, spins=True)
+        schedule.start(late)
+        while clock.now < 100 * BUDGET:
+            await asyncio.sleep(0)
+        return late.left
+
+    assert asyncio.run(body()) <= 0

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, cast
 
-from pie_edge.control.pace import FIRST_CHUNK, LONGEST_STEP, PATIENCE, SMALLEST_CHUNK, Pace
+import pytest
+
+from pie_edge.control.pace import FIRST_CHUNK, LONGEST_MARGIN, LONGEST_STEP, MARGIN, PATIENCE, SMALLEST_CHUNK, Pace
 from pie_edge.control.queue import Work
 from pie_edge.control.scheduler import Budget
 from pie_edge.control.space import Space
@@ -40,6 +42,25 @@ def test_a_step_is_formed_at_once_when_nothing_runs_and_shortly_before_the_end_o
     assert 0 < pace.hold(waiting(0, 1), 1, alive, end) < took
     assert pace.hold(waiting(0, 1), 1, alive, end + took) == 0
     assert pace.hold(waiting(0, 2), 2, alive, end) == 0
+
+
+def test_a_step_is_closed_earlier_when_the_device_had_to_wait_for_one_and_again_later_when_it_does_not() -> None:
+    pace, alive, now = Pace(), spaces(2), 0.0
+    waits = []
+    for missed in [False, True, True, True, True, *[False] * 200]:
+        pace.launched(1, alive[:1], now)
+        waits.append(pace.hold(waiting(0, 1), 1, set(alive), now))
+        if not missed:
+            pace.launched(1, alive[:1], now)
+        now += STEP
+        pace.landed(now)
+        if not missed:
+            now += STEP
+            pace.landed(now)
+    assert waits[1] == pytest.approx(STEP - MARGIN)
+    assert waits[2] == pytest.approx(STEP - 2 * MARGIN)
+    assert waits[5] == pytest.approx(STEP * (1 - LONGEST_MARGIN))
+    assert waits[-1] == pytest.approx(STEP - MARGIN)
 
 
 def test_prompts_wait_a_moment_for_those_who_decode_and_no_longer() -> None:
