@@ -104,8 +104,8 @@ class Pace:
         that are ``alive`` have calls waiting or under way.
 
         At once when the device is idle. Behind a running step: when all ask, or shortly before the running step's predicted
-        end, the earlier the more often that was too late. Prompts alone wait a moment longer, for those who decode to come back from the running step: together they take
-        less time than one after the other, and nobody waits for two chunks.
+        end, the earlier the more often that was too late. Prompts alone wait a moment longer, for those who decode to come
+        back from the running step: together they take less time than one after the other, and nobody waits for two chunks.
         """
         if all(work.remaining > 1 for work in waiting) and self._decoding(waiting, alive):
             patience = PATIENCE * self._took

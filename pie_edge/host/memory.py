@@ -8,7 +8,7 @@ GUEST = 10 * 2**20
 """Bytes that an inferlet takes: CPython in Wasm with the SDK, and what one request makes of it."""
 MOST = 1000
 _SHARE = 2
-"""Of the memory that is free at the start, inferlets get one part in so many: pages and the page cache of weights need the rest."""
+"""Of the memory that is free at the start, inferlets get one part in so many: pages and weights need the rest."""
 
 
 def room(share: int = _SHARE, most: int = MOST) -> int:
