@@ -160,7 +160,7 @@ class Live(open_device.Named):
         cells = {name: region.buffer for name, region in states.items()}
         if any(op.kind.startswith(PREFIX) for op in program.ops):
             if self.mode is Mode.KERNELS:
-                on_device = DeviceEpilogue(self.timeline, self._launcher, program, cells)
+                on_device = DeviceEpilogue(self.timeline, self._launcher, self.tuning, program, cells)
                 if on_device.fits:
                     return on_device
             return HostedEpilogue(self.timeline, program, cells)

@@ -14,14 +14,32 @@ from numpy.typing import NDArray
 from pie_edge.backends.metal.backend import Live, MetalBackend, Options
 from pie_edge.backends.metal.device import Mode
 from pie_edge.backends.metal.launch import Launch, Launcher
-from pie_edge.backends.metal.tuning import ROWS, Tuning
+from pie_edge.backends.metal.tuning import Tuning
 from tests.simt import build, msl
 
 Edit = Callable[[str], str]
+BACKWARD, SHUFFLED = 1, 2
+"""Orders of threads, beside the usual one."""
+_BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
 
 
 def as_it_is(text: str) -> str:
     return text
+
+
+def changed(old: str, new: str) -> Edit:
+    """Kernels whose text has it."""
+    return lambda text: text.replace(old, new)
+
+
+def without_barrier(number: int) -> Edit:
+    """Of those that order threadgroup memory alone, in the order of the text."""
+
+    def edit(text: str) -> str:
+        pieces = text.split(_BARRIER)
+        return _BARRIER.join(pieces[: number + 1]) + ";" + _BARRIER.join(pieces[number + 1 :])
+
+    return edit
 
 
 class Emulator:
@@ -75,7 +93,6 @@ emulator: Launcher = Emulator()
 
 
 def opened(**options: Any) -> MetalBackend:
-    """Its products are all by kernels of ours."""
-    ours = Tuning((False,) * len(ROWS), (False,) * len(ROWS))
-    chosen = Options(**{"mode": Mode.KERNELS, "launcher": emulator, "tuning": ours, **options})
+    """All that there are kernels of ours for is by them."""
+    chosen = Options(**{"mode": Mode.KERNELS, "launcher": emulator, "tuning": Tuning.ours(), **options})
     return MetalBackend(chosen, Live(chosen))

@@ -30,7 +30,7 @@ from tests.backend.cases import Case, rows_step
 from tests.backend.device import assert_close, run_case
 from tests.backend.device_cases import check
 from tests.backend.families_on_device import check_family
-from tests.backend.metal_emulated import Edit, Emulator, opened
+from tests.backend.metal_emulated import BACKWARD, SHUFFLED, Edit, Emulator, changed, opened, without_barrier
 from tests.simt import build, msl
 from tests.support.epilogue_device import Session
 from tests.support.epilogues import Wire, random_arrays
@@ -42,13 +42,15 @@ NAMES = (
     "embed bf16",
     "embed f16",
     "expert_linear f16, a prefill",
+    "route 5 of 5 11 rows",
+    "adapter_linear 8x576 1 rows",
+    "adapter_linear 33x67 8 rows",
     "append neox",
     "append interleaved in part",
     "gated_delta wide",
     "halves attention eight heads share",
 )
 """A few of each kind, and what is of this backend's kernels; numbers are f32, f16 or bf16, as names say."""
-BACKWARD, SHUFFLED = 1, 2
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +132,7 @@ def test_the_order_of_threads_changes_nothing(order: int, seed: int) -> None:
 
 NORM, TILE, DECODE = "rms_norm 576x1 1 rows", "linear affine6g64-f16-min 61 rows", "halves attention long decode"
 BATCH, SHARED = "attention batch", "halves attention eight heads share"
+ROUTE, ADAPTED = "route 8 of 128 11 rows", "adapter_linear 33x67 8 rows"
 
 
 @pytest.mark.parametrize("name", [NORM, TILE, DECODE, BATCH, SHARED, "add_rms_norm 10 7 rows"])
@@ -164,22 +167,6 @@ class TestAddressSpaces:
         assert "error" in msl.checked(text.replace(old, new))
 
 
-def changed(old: str, new: str) -> Edit:
-    """Kernels whose text has it."""
-    return lambda text: text.replace(old, new)
-
-
-_BARRIER = "threadgroup_barrier(mem_flags::mem_threadgroup);"
-
-
-def without_barrier(number: int) -> Edit:
-    def edit(text: str) -> str:
-        pieces = text.split(_BARRIER)
-        return _BARRIER.join(pieces[: number + 1]) + ";" + _BARRIER.join(pieces[number + 1 :])
-
-    return edit
-
-
 # Of a norm's two the first is for who adds up twice, which no norm does.
 BARRIERS = [(NORM, 1), *((TILE, n) for n in range(2)), *((BATCH, n) for n in range(4))]
 MUTANTS = (
@@ -202,6 +189,13 @@ MUTANTS = (
     ("short_conv", "back <= within", "back < within"),
     ("gated_delta wide", "lane == 0 && !past", "lane == 1 && past"),
     ("expert_linear f16, a prefill", "experts[pair], token", "experts[pair ^ 1], token"),
+    (ROUTE, "other == best && there < place", "other == best && there > place"),
+    (ROUTE, "lane == place % 32) left", "lane == place % 31) left"),
+    (ROUTE, "NORMALISED ? taken : total", "NORMALISED ? total : taken"),
+    (ROUTE, "shares[j / 32] / whole", "shares[0] / whole * float(j + 1)"),
+    (ADAPTED, "adapter - 1", "adapter"),
+    (ADAPTED, "i < COLUMNS", "i <= COLUMNS"),
+    (ADAPTED, "adapter != 0", "adapter > 1"),
 )
 """A case, what is replaced in its kernel, and by what."""
 

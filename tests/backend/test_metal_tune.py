@@ -13,25 +13,27 @@ pytest.importorskip("tests.support.needs_mlx")
 
 import mlx.core as mx
 
-from pie_edge.backend import Stop, Stopped
+from pie_edge.backend import Backend, Stop, Stopped
 from pie_edge.backends.metal import device, tune
+from pie_edge.backends.metal.contests import Contest
 from pie_edge.backends.metal.device import Facts, Mode
+from pie_edge.backends.metal.epilogues import nodes
 from pie_edge.backends.metal.launch import Launch
-from pie_edge.backends.metal.tuning import ROWS, Tuning, widened_bytes
+from pie_edge.backends.metal.tuning import EXTENTS, ROWS, Tuning, widened_bytes
 from pie_edge.backends.metal.weights import Form, Matrix
 from pie_edge.errors import UsageError
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Role, Value
-from tests.backend import device_cases, openers
+from tests.backend import device_cases, expert_cases, openers
 
 GPU = Facts("Apple M9", "0.32.4", True, 8 << 30, 4 << 30)
 
 
 def played(faster: Callable[[int], bool]) -> tune.Seconds:
-    """MLX's product is twice as fast for as many rows as ``faster`` says, else ours is."""
+    """MLX's is twice as fast for as many rows or entries as ``faster`` says, else ours is."""
 
-    def seconds(matrix: Any, rows: int, by_mlx: bool) -> float:
-        return 1e-3 if by_mlx == faster(rows) else 2e-3
+    def seconds(contest: Contest, size: int, by_mlx: bool) -> float:
+        return 1e-3 if by_mlx == faster(size) else 2e-3
 
     return seconds
 
@@ -40,16 +42,24 @@ def played(faster: Callable[[int], bool]) -> tune.Seconds:
 def test_the_faster_product_is_taken_for_each_number_of_rows_and_remembered(tmp_path: Path, most: int) -> None:
     said: list[str] = []
     found = tune.measured(lambda: None, said.append, played(lambda rows: rows <= most))
-    assert found.by_mlx == found.dense_by_mlx == tuple(rows <= most for rows in ROWS)
-    assert len(said) == 2 * len(ROWS)
+    assert found.by_mlx == found.dense_by_mlx == found.experts_by_mlx == tuple(rows <= most for rows in ROWS)
+    assert len(said) == 3 * len(ROWS) + len(nodes.KINDS) * len(EXTENTS)
     assert tune.remembered(GPU, tmp_path) is None
     tune.record(GPU, tmp_path).keep(found.document())
     assert tune.remembered(GPU, tmp_path) == found
 
 
 def test_what_is_a_little_faster_replaces_no_default() -> None:
-    found = tune.measured(lambda: None, lambda line: None, lambda matrix, rows, by_mlx: 1.0 - 0.02 * by_mlx)
+    found = tune.measured(lambda: None, lambda line: None, lambda contest, size, by_mlx: 1.0 - 0.02 * by_mlx)
     assert found == Tuning()
+
+
+@pytest.mark.parametrize("node", sorted(nodes.KINDS))
+def test_who_finds_the_order_of_rows_goes_by_their_length(node: str) -> None:
+    found = tune.measured(lambda: None, lambda line: None, played(lambda entries: entries > EXTENTS[0]))
+    assert not any(found.is_mlx_node(node, entries) for entries in (1, EXTENTS[0]))
+    assert all(found.is_mlx_node(node, entries) for entries in (EXTENTS[0] + 1, 10**6))
+    assert not any(Tuning.ours().is_mlx_node(node, entries) for entries in (1, 10**6))
 
 
 def test_rows_between_those_measured_go_by_the_next_and_rows_above_by_the_last() -> None:
@@ -64,7 +74,15 @@ def test_rows_between_those_measured_go_by_the_next_and_rows_above_by_the_last()
     ]
 
 
-@pytest.mark.parametrize("document", [{}, {"by_mlx": [True] * 4}, Tuning().document() | {"dense_by_mlx": [1, 0, 0, 0]}])
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"by_mlx": [True] * 4},
+        Tuning().document() | {"dense_by_mlx": [1, 0, 0, 0]},
+        Tuning().document() | {"sort_by_mlx": [True] * 4},
+    ],
+)
 def test_what_was_kept_by_another_version_or_is_damaged_is_measured_again(
     tmp_path: Path, document: dict[str, Any]
 ) -> None:
@@ -100,7 +118,8 @@ def test_products_go_to_mlx_where_the_tuning_says_so_and_the_matrix_lies_as_it_t
         raise RuntimeError("played: there is no GPU")
 
     options = {"mode": Mode.KERNELS, "launcher": launch, "exact": True}
-    backend = openers.metal(**options, tuning=Tuning((True,) * 4, (True,) * 4))
+    every = (True,) * 4
+    backend = openers.metal(**options, tuning=Tuning(every, every, every))
     device_cases.check(backend, f"linear bf16 {rows} rows")
     device_cases.check(backend, f"linear affine4g32-f16-min {rows} rows")
     device_cases.check(backend, f"linear affine8g32-f16-min {rows} rows")
@@ -116,6 +135,32 @@ def test_products_go_to_mlx_where_the_tuning_says_so_and_the_matrix_lies_as_it_t
             device_cases.check(backend, f"linear {name} {rows} rows")
         asyncio.run(backend.close())
     assert launched == ["linear"] * 3
+
+
+def test_products_of_experts_go_to_mlx_where_the_tuning_says_so_and_codes_lie_as_it_takes_them() -> None:
+    """Many of them in the experts' order: a prefill's 122 pairs, and 66 that each have a row of their own."""
+    launched: list[str] = []
+
+    def launch(asked: Launch) -> Any:
+        launched.append(asked.kernel.name)
+        raise RuntimeError("played: there is no GPU")
+
+    def opened(*by_mlx: bool) -> Backend:
+        tuning = Tuning(experts_by_mlx=by_mlx)
+        return openers.metal(mode=Mode.KERNELS, launcher=launch, exact=True, tuning=tuning)
+
+    backend = opened(True, True, True, True)
+    for name in (*expert_cases.PRODUCTS, "one of seven", "some of seven"):
+        device_cases.check(backend, f"expert_linear, {name}")
+    device_cases.check(backend, "expert_linear affine8g64-f16-min, a prefill")
+    assert not launched
+    asyncio.run(backend.close())
+    for by_mlx, name in ((False, "affine8g64-f16-min"), (True, "affine4g16-f16-z8"), (True, "bf16"), (True, "f32")):
+        backend = opened(*(by_mlx,) * 4)
+        with pytest.raises(Exception, match="played"):
+            device_cases.check(backend, f"expert_linear {name}, a prefill")
+        asyncio.run(backend.close())
+    assert launched == ["expert_linear"] * 4
 
 
 def test_a_processor_has_nothing_to_tune(tmp_path: Path) -> None:

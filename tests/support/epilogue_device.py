@@ -32,7 +32,7 @@ class Session:
 
     @property
     def _compiler(self) -> Any:
-        """Of arenas and presets. Metal's backend has neither: every value is an array of its own, poisoned by the emulator."""
+        """Of arenas. Metal's backend has none: every value is an array of its own, poisoned by the emulator."""
         return getattr(self.backend._live, "compiler", None)
 
     def run(self, program: Program, arrays: Mapping[str, Any], **options: Any) -> dict[str, Any]:
@@ -41,10 +41,9 @@ class Session:
 
     def run_and_keep(self, program: Program, arrays: Mapping[str, Any], **options: Any) -> tuple[dict[str, Any], Any]:
         """The outputs, and the words of the state that comes last: where there are two, the engine's tokens."""
-        if self._compiler is None:
-            return self._runner.run(self._run(program, arrays))
-        module = importlib.import_module(type(self._compiler).__module__)
-        with mock.patch.object(module, "Epilogue", partial(module.Epilogue, **options)):
+        maker, name = (self._compiler, "Epilogue") if self._compiler else (self.backend, "DeviceEpilogue")
+        module = importlib.import_module(type(maker).__module__)
+        with mock.patch.object(module, name, partial(getattr(module, name), **options)):
             return self._runner.run(self._run(program, arrays))
 
     async def _run(self, program: Program, arrays: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:

@@ -1,10 +1,9 @@
-"""Epilogues on a GPU: the planner's fused kernels and MLX's ops as one graph, so that a sampled token is there for the next step
-before anybody has seen it. See ``docs/decisions/007-epilogue-lowering.md``."""
+"""Epilogues on a GPU: the planner's fused kernels, those by hand and MLX's ops as one graph, so that a sampled token is there for
+the next step before anybody has seen it. See ``docs/decisions/007-epilogue-lowering.md``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,11 +11,12 @@ import mlx.core as mx
 import numpy as np
 
 from pie_edge.backend import BytesLike
-from pie_edge.backends.metal.epilogues import algorithms
+from pie_edge.backends.metal.epilogues import algorithms, nodes
 from pie_edge.backends.metal.epilogues.text import Written, written
 from pie_edge.backends.metal.launch import LEAST, Launch, Launcher
 from pie_edge.backends.metal.memory import Cell, host
 from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Timeline
+from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.shared import epilogue_algorithms
 from pie_edge.backends.shared.epilogue_plan import prepare
 from pie_edge.backends.shared.inputs import Inputs
@@ -24,7 +24,7 @@ from pie_edge.program.encodings import DType
 from pie_edge.program.ops import Op, Program, Role
 from pie_edge.sampling.dialects import kernel as plans
 from pie_edge.sampling.dialects.decompose import decompose
-from pie_edge.sampling.dialects.view import View
+from pie_edge.sampling.dialects.view import View, kind
 
 _ALL_AT_ONCE = 1 << 40
 """Bytes of a round: every value is an array of its own, and what isn't needed any more is given back at once."""
@@ -33,27 +33,27 @@ _ELEMENTS_A_THREAD = 4
 _MOST_COLUMNS = 1024
 
 
-@dataclass(frozen=True)
-class _Gpu:
-    """What decides how many threads share a row."""
-
-    name: str = "Apple GPU"
-    software: bool = False
-    shared_memory: int = 32 << 10
-    max_invocations: int = 1024
-
-
 class DeviceEpilogue:
-    def __init__(self, timeline: Timeline, launcher: Launcher, program: Program, states: Mapping[str, Cell]) -> None:
+    def __init__(
+        self,
+        timeline: Timeline,
+        launcher: Launcher,
+        tuning: Tuning,
+        program: Program,
+        states: Mapping[str, Cell],
+        presets: bool = True,
+    ) -> None:
+        """With ``presets`` off nothing is looked up: every epilogue goes through the planner."""
         self._timeline = timeline
         self._launcher = launcher
+        self._tuning = tuning
         self._program = program
         self._states = {value.name: (states[value.name], value) for value in program.by_role(Role.STATE)}
         self._inputs = Inputs(program)
         self._starts = {field.name: field.start // 4 for field in self._inputs.fields}
-        self._prepared = prepare(program, False, _ALL_AT_ONCE)
+        self._prepared = prepare(program, presets, _ALL_AT_ONCE)
         self._view = View(decompose(self._prepared.program))
-        given = {name: self._starts[where] for name, where in self._prepared.given.items()}
+        self._given = given = {name: self._starts[where] for name, where in self._prepared.given.items()}
         self._steps: list[tuple[plans.Kernel | plans.Call, Written | None]] = [
             (step, self._written(number, step, given) if isinstance(step, plans.Kernel) else None)
             for number, step in enumerate(self._prepared.plan.steps)
@@ -85,14 +85,14 @@ class DeviceEpilogue:
             assert tokens is not None
             inputs = self._taken(op, room, inputs, tokens)
         known: dict[str, mx.array] = {}
+        if sampler := self._prepared.sampler:
+            known["out0"] = nodes.sample(sampler, passes, self._given, read["logits"], inputs, self._launcher)
         for step, made in self._steps:
             if isinstance(step, plans.Kernel):
                 assert made is not None
                 known |= self._fused(step, made, passes, read, inputs, known)
             else:
-                operands = tuple(self._cut(known[place.name], place.name, passes) for place in step.operands)
-                found = algorithms.run(step, passes, operands)
-                known |= dict(zip((place.name for place in step.results), found, strict=True))
+                known |= self._called(step, passes, known)
         for op in self._prepared.keeps:
             assert tokens is not None
             tokens = self._kept(op, room, inputs, tokens, known, passes)
@@ -125,6 +125,14 @@ class DeviceEpilogue:
             (lanes, 1, 1),
         )
         return dict(zip(made.writes, self._launcher(launch), strict=True))
+
+    def _called(self, call: plans.Call, passes: int, known: Mapping[str, mx.array]) -> Mapping[str, mx.array]:
+        node, extent = kind(call.op), call.shapes[0][-1]
+        if node in nodes.KINDS and not self._tuning.is_mlx_node(node, extent):
+            return nodes.run(call, passes, known, self._launcher)
+        operands = tuple(self._cut(known[place.name], place.name, passes) for place in call.operands)
+        found = algorithms.run(call, passes, operands)
+        return dict(zip((place.name for place in call.results), found, strict=True))
 
     def _size(self, name: str) -> int:
         """Words of a value of one pass."""
@@ -179,4 +187,4 @@ _FORMATS: Mapping[DType, Any] = {DType.F32: "f", DType.U32: "I", DType.I32: "i",
 def _lanes(kernel: plans.Kernel) -> int:
     if not kernel.reduces:
         return _LOCAL
-    return epilogue_algorithms.lanes(_Gpu(), kernel.extent, sum(loop.extent for loop in kernel.loops))
+    return epilogue_algorithms.lanes(nodes.Gpu(), kernel.extent, sum(loop.extent for loop in kernel.loops))

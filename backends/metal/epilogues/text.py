@@ -114,7 +114,7 @@ class _Writer(Writer[_Reducer]):
     def written(self, name: str) -> Written:
         body = self.text()
         inputs = (*self._states, "inputs", *self._reads.met.values())
-        made = Kernel(name.replace("-", "_"), inputs, tuple(self._writes.met.values()), ("nodes",), body)
+        made = Kernel(name.replace("-", "_"), inputs, tuple(self._writes.met.values()), ("words", "nodes"), body)
         return Written(made, tuple(self._states), tuple(self._reads.met), tuple(self._writes.met))
 
     def _store(self, stores: Iterable[Store]) -> None:

@@ -1,8 +1,4 @@
-// What epilogues' fused kernels use. Every operation on floats rounds once: none is brought together with another.
-#pragma METAL fp contract(off)
-typedef uint u32;
-
-inline bool is_infinite_or_nan(float x) { return (as_type<u32>(x) & 0x7f800000u) == 0x7f800000u; }
+// What epilogues' fused kernels sum, and find the best of.
 
 // A sum, and what it rounds away (Knuth's TwoSum): a thread may sum thousands of numbers.
 inline void sum_exactly(thread float& total, thread float& loss, float value) {

@@ -102,8 +102,6 @@ inline unsigned __ballot_sync(unsigned mask, int holds, int line = __builtin_LIN
 inline int __any_sync(unsigned mask, int holds, int line = __builtin_LINE()) { return __ballot_sync(mask, holds, line) != 0; }
 inline int __all_sync(unsigned mask, int holds, int line = __builtin_LINE()) { return !__ballot_sync(mask, !holds, line); }
 
-// Fibers change only at barriers and collectives: plain code is atomic. A traced build must not take it for a race.
-#define SIMT_ATOMIC __attribute__((no_sanitize("thread"), noinline))
 template <class T> SIMT_ATOMIC T atomicAdd(T* place, T value) { T old = *place; *place = old + value; return old; }
 template <class T> SIMT_ATOMIC T atomicMax(T* place, T value) { T old = *place; if (old < value) *place = value; return old; }
 template <class T> SIMT_ATOMIC T atomicMin(T* place, T value) { T old = *place; if (value < old) *place = value; return old; }

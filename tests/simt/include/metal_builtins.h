@@ -34,6 +34,7 @@ inline uint3 position_in_threadgroup() { return simt::now.thread; }
 template <class... A> int launch(void (*kernel)(A...), void** arguments, dim3 threads, dim3 group) {
   group = {threads.x < group.x ? threads.x : group.x, threads.y < group.y ? threads.y : group.y, threads.z < group.z ? threads.z : group.z};
   full_extent = group;
+  simt::orders_device_apart = true;
   if (!group.x || !group.y || !group.z) return 0;
   dim3 grid = {(threads.x + group.x - 1) / group.x, (threads.y + group.y - 1) / group.y, (threads.z + group.z - 1) / group.z};
   return simt::launch(kernel, arguments, grid, group, 0, threads);
@@ -62,8 +63,28 @@ template <class To, class From> To as_type(From from) {
 }
 
 inline void threadgroup_barrier(mem_flags flags, int line = __builtin_LINE()) {
-  if (flags != mem_flags::mem_threadgroup) simt::fail("line %d: a barrier that doesn't order threadgroup memory", line);
+  if (!((int)flags & (int)mem_flags::mem_threadgroup)) simt::fail("line %d: a barrier that doesn't order threadgroup memory", line);
+  if ((int)flags & (int)mem_flags::mem_device) simt::now.block->orders_device = true;
   simt::block_sync(line);
+}
+// Whoever loads or stores beside others' stores without a barrier between them may see either: a traced build takes that for a race.
+// What reads, changes and writes at once is none.
+inline uint atomic_load_explicit(atomic_uint* place, memory_order) { return (uint)*place; }
+inline void atomic_store_explicit(atomic_uint* place, uint value, memory_order) { *place = (atomic_uint)value; }
+SIMT_ATOMIC inline uint atomic_fetch_add_explicit(atomic_uint* place, uint value, memory_order) {
+  uint old = (uint)*place;
+  *place = (atomic_uint)(old + value);
+  return old;
+}
+SIMT_ATOMIC inline uint atomic_fetch_max_explicit(atomic_uint* place, uint value, memory_order) {
+  uint old = (uint)*place;
+  if (old < value) *place = (atomic_uint)value;
+  return old;
+}
+SIMT_ATOMIC inline uint atomic_fetch_min_explicit(atomic_uint* place, uint value, memory_order) {
+  uint old = (uint)*place;
+  if (value < old) *place = (atomic_uint)value;
+  return old;
 }
 // What lane `from` has, where there is one.
 template <class T> T of_lane(T value, int from, int operation, int line) {

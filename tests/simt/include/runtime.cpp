@@ -12,6 +12,7 @@ namespace simt {
 Context now;
 char message[MESSAGE];
 size_t shared_limit = 99 << 10;
+bool orders_device_apart;
 
 namespace {
 unsigned order = FORWARD;
@@ -142,6 +143,7 @@ static void release_block() {
   Block* b = now.block;
   b->parked = 0;
   b->epoch++;
+  if (b->orders_device) b->device_epoch = b->epoch, b->orders_device = false;
   for (int i = 0; i < b->warp_count; i++) {
     b->warps[i].ready |= b->warps[i].parked;
     b->warps[i].parked = 0;
@@ -227,7 +229,7 @@ static void set_up(Block* b, dim3 extent) {
   now.block_extent = extent;
   b->threads = (int)(extent.x * extent.y * extent.z), b->warp_count = (b->threads + 31) / 32;
   b->number = ++blocks;
-  b->barriers.clear(), b->used = 0, b->parked = 0, b->alive = b->threads, b->epoch = 0;
+  b->barriers.clear(), b->used = 0, b->parked = 0, b->alive = b->threads, b->epoch = b->device_epoch = 0, b->orders_device = false;
   for (int w = 0; w < b->warp_count; w++) {
     Warp* warp = &b->warps[w];
     int there = b->threads - w * 32;

@@ -69,6 +69,9 @@ struct Block {
   Warp warps[32];
   int threads, warp_count, parked, alive;
   uint64_t number, epoch;
+  // The epoch that began with the last barrier that orders device memory, where not all do; and whether the next one does.
+  uint64_t device_epoch;
+  bool orders_device;
   void* host;
   char *stacks, *arena, *dynamic;
   size_t used, dynamic_size, most_used;
@@ -86,6 +89,8 @@ struct Context {
 extern Context now;
 extern char message[MESSAGE];
 extern size_t shared_limit;
+// Barriers order device memory only where they say so: Metal's, and not CUDA's.
+extern bool orders_device_apart;
 
 // Of a traced build: the block has ended, and what it did is counted.
 #ifdef SIMT_TRACE
@@ -128,6 +133,8 @@ uint64_t (*exchange(uint32_t mask, const void* value, size_t size, int operation
 int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, size_t dynamic_size, dim3 whole = {});
 
 #define SIMT_UNTRACED __attribute__((no_sanitize("thread")))
+// Fibers change only at barriers and collectives: plain code is atomic. A traced build must not take it for a race.
+#define SIMT_ATOMIC __attribute__((no_sanitize("thread"), noinline))
 
 template <class T> SIMT_UNTRACED inline T slot_value(const uint64_t* slot) {
   T value;

@@ -1,5 +1,6 @@
 // A traced build is compiled as for ThreadSanitizer, whose library this replaces: every load and store comes here. In
-// shared memory it finds races and counts bank conflicts, in global memory the sectors that each warp's accesses touch.
+// shared memory it finds races and counts bank conflicts, in global memory the sectors that each warp's accesses touch, and, where
+// barriers don't order it by themselves, what is read or written again with none that does between.
 #include "simt.h"
 
 #include <algorithm>
@@ -12,6 +13,9 @@ struct Seen { int thread; uint64_t epoch, warp_epoch; };  // the epoch counts ba
 struct Shadow { Seen writer, reader; bool many_readers; };
 static Shadow shadow[ARENA / 2];  // of each half word
 static uint64_t shared_epoch = 1;
+
+// Who wrote a word of device memory in this block, and in which epoch of it.
+static std::unordered_map<uintptr_t, std::pair<int, uint64_t>> device_writers;
 
 struct Access { const char* place; int size; };
 // An instruction of a warp: the lanes' nth accesses from one place of the code.
@@ -52,7 +56,7 @@ void block_ended() {
     }
     shared_counts.instructions++;
   }
-  global_accesses.clear(), shared_accesses.clear(), times.clear();
+  global_accesses.clear(), shared_accesses.clear(), times.clear(), device_writers.clear();
 }
 
 static bool apart(const Seen& before, int thread, uint64_t epoch) {
@@ -78,6 +82,16 @@ static void touch_shared(char* place, int size, bool write) {
     s.writer = mine;
   }
 }
+static void touch_device(char* place, int size, bool write) {
+  int thread = (int)(now.fiber - now.block->fibers);
+  uint64_t epoch = now.block->device_epoch;
+  for (uintptr_t word = (uintptr_t)place / 4; word <= ((uintptr_t)place + size - 1) / 4; word++) {
+    auto found = device_writers.find(word);
+    if (found != device_writers.end() && found->second.first != thread && found->second.second == epoch)
+      fail("a race in device memory: thread %d wrote what thread %d %s", found->second.first, thread, write ? "writes" : "reads");
+    if (write) device_writers[word] = {thread, epoch};
+  }
+}
 void engine_touch(const void* place, int size, bool write) {
   if (!message[0]) touch_shared((char*)place, size, write);
 }
@@ -92,6 +106,7 @@ void touch(const void* place, int size, bool write, void* from) {
   int thread = (int)(now.fiber - b->fibers), nth = times[{from, thread}]++;
   (shared ? shared_accesses : global_accesses)[{from, thread / 32, nth}].push_back({at, size});
   if (shared) touch_shared(at, size, write);
+  else if (orders_device_apart) touch_device(at, size, write);
 }
 
 }  // namespace simt
