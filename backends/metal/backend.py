@@ -61,7 +61,7 @@ class Live(open_device.Named):
         self._launcher = options.launcher
         self.loader = Loader(self.ledger, self.mode)
         try:
-            self.tuning = options.tuning or self._tuned(options, stop or Stop())
+            self.tuning = options.tuning or self._measured(options, stop or Stop()) or Tuning()
             if options.self_test:
                 examined.once(self, self._test(options, stop or Stop()))
         except BaseException:
@@ -74,15 +74,14 @@ class Live(open_device.Named):
         passed = Record(tune.subject(facts), options.cache_dir, "passed", f"{self.mode} {self.tuning} {halves}")
         return examined.Test(self.title, self.driver, passed, halves, options.progress, stop)
 
-    def _tuned(self, options: Options, stop: Stop) -> Tuning:
-        """What was measured on this device before or, for a first load on a GPU, in a second or two now."""
-        found = tune.remembered(self.facts, options.cache_dir)
-        if found is None and options.tune and self.facts.gpu and options.cache_dir is not None:
-            record = tune.record(self.facts, options.cache_dir)
-            self.say_measuring(options, record)
-            found = self.timeline.call(lambda: tune.measured(stop.look, lambda line: None))
-            record.write(found.document())
-        return found or Tuning()
+    def _measured(self, options: Options, stop: Stop) -> Tuning | None:
+        before, record = tune.remembered(self.facts, options.cache_dir), tune.record(self.facts, options.cache_dir)
+        measure = partial(self.timeline.call, lambda: tune.measured(stop.look, lambda line: None))
+        return self.tuned(options, record, before, measure, lambda found: record.write(found.document()))
+
+    @property
+    def lost(self) -> bool:
+        return self.timeline.failed is not None
 
     @property
     def memory_limit(self) -> int:

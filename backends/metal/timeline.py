@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
+from pie_edge.backends.metal.failures import is_the_devices, translated
 from pie_edge.backends.shared.work_queue import Ticket, WorkQueue
 from pie_edge.errors import BackendUnavailable, DeviceLost, PieError
 
@@ -112,7 +113,7 @@ class Timeline:
             try:
                 work()
             except Exception as error:
-                self.failed = self.failed or _translated(error)
+                self.failed = self.failed or translated(error)
 
         with suppress(DeviceLost):
             self._building.put(job)
@@ -180,8 +181,8 @@ class Timeline:
 
     def _fail(self, flight: Flight, error: Exception) -> None:
         """What isn't the device's is told as it is, and ends this flight alone: a step that can't be built changes no state."""
-        if _is_the_devices(error):
-            error = _translated(error)
+        if is_the_devices(error):
+            error = translated(error)
             # States that the run was to change are half changed, or gone.
             self.failed = self.failed or error
         self._land(flight, error=error)
@@ -190,34 +191,3 @@ class Timeline:
         flight.outputs, flight.error = outputs, error
         self._reached = flight.value
         self._tickets.pop(flight.value).finish(None, None)
-
-
-_MEMORY = "insufficient memory", "outofmemory", "allocate", "malloc"
-"""What one of is in MLX's words where memory isn't there."""
-
-
-def _is_the_devices(error: Exception) -> bool:
-    """MLX tells all that it meets on its device as RuntimeError, and what it is asked wrong as ValueError."""
-    return isinstance(error, RuntimeError | MemoryError | DeviceLost)
-
-
-def _translated(error: Exception) -> PieError:
-    if isinstance(error, PieError):
-        return error
-    if isinstance(error, MemoryError) or any(word in str(error).lower() for word in _MEMORY):
-        return _out_of_memory(error)
-    lost = DeviceLost(f"the Metal device was lost in the middle of a run: {type(error).__name__}: {error}")
-    lost.__cause__ = error
-    return lost
-
-
-def _out_of_memory(error: Exception) -> DeviceLost:
-    """Lost all the same: states are half written, and only a device that is opened again serves what comes next."""
-    used, kept, peak = (count() / 2**20 for count in (mx.get_active_memory, mx.get_cache_memory, mx.get_peak_memory))
-    told = DeviceLost(
-        f"memory ran out in the middle of a run on the Metal device: {used:.1f} MiB are in use, {kept:.1f} are kept for what "
-        f"comes next, and {peak:.1f} were in use at most ({error}). Lower `kv_memory` or `memory` in the configuration, close "
-        "what else uses the GPU, or take a smaller model"
-    )
-    told.__cause__ = error
-    return told

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from pie_edge.backend import BytesLike, Limits, Stop, WeightSource, in_thread
 from pie_edge.backends.shared.first_step import FirstSteps
 from pie_edge.backends.shared.region import Region
-from pie_edge.errors import DeviceLost, Unsupported
+from pie_edge.errors import BackendError, DeviceLost, Unsupported
 from pie_edge.program.encodings import DType, Encoding
 from pie_edge.program.nodes import PREFIX
 from pie_edge.program.ops import Program, Role, Value
@@ -39,6 +39,10 @@ class Live(Protocol):
     """An open device with everything on it; it dies when the device is lost. Sizes are bytes. Methods may raise DeviceLost."""
 
     closed: bool
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing can run any more, also where what ran ended with another error than DeviceLost."""
 
     @property
     def name(self) -> str: ...
@@ -275,8 +279,9 @@ class DeviceBackend(Generic[LiveT]):
                 why = f" ({ticket.reason})" if ticket.reason else ""
                 raise DeviceLost(f"{ticket.live.name} was lost while {name} ran{why}; run the request again")
             return await self._outputs(ticket)
-        except DeviceLost:
-            await self._restore(ticket.live)
+        except BackendError as error:
+            if isinstance(error, DeviceLost) or ticket.live.lost:
+                await self._restore(ticket.live)
             raise
 
     async def _outputs(self, ticket: DeviceTicket | DeviceDownload) -> Mapping[str, memoryview]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pie_edge.backend import Stop, WeightSource
 from pie_edge.backends.shared import examined, tune
@@ -21,6 +21,9 @@ from pie_edge.backends.shared.weights import Weight, supports
 from pie_edge.errors import DeviceLost, UsageError
 from pie_edge.program.encodings import Encoding
 from pie_edge.program.ops import Program, Role, Value
+
+T = TypeVar("T")
+"""A backend's tuning."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,23 @@ class Named:
     def software(self) -> bool:
         return bool(self.facts.software)
 
-    def say_measuring(self, options: Options, record: Record) -> None:
-        """Before variants are measured, what comes of which is kept as ``record``."""
-        options.progress(0, 0, f"measuring variants of {self.title}'s kernels on {self.name} ({record.how_often()})")
+    @property
+    def lost(self) -> bool:
+        """See ``device_backend.Live``."""
+        return False
+
+    def tuned(
+        self, options: Options, record: Record, found: T | None, measured: Callable[[], T], keep: Callable[[T], None]
+    ) -> T | None:
+        """``found``, which was measured on this device before, or, for a first load, what is ``measured`` in a second or two
+        now, and kept as ``record``. Software is not measured unless it is asked for: its defaults were, and its compiler takes
+        longer than what there is to win."""
+        if found is None and options.tune and options.cache_dir is not None and not self.software:
+            kernels = f"{self.title}'s kernels on {self.name} ({record.how_often()})"
+            options.progress(0, 0, f"measuring variants of {kernels}")
+            found = measured()
+            keep(found)
+        return found
 
 
 class OpenDevice(Named):
@@ -75,7 +92,7 @@ class OpenDevice(Named):
         self.session = bench.session
         self.max_binding = bench.max_binding
         try:
-            self.tuning: Any = options.tuning or self._tuned(bench, options)
+            self.tuning: Any = options.tuning or self._measured(bench, options) or bench.default
         except BaseException:
             self.drain()
             self.session.close()
@@ -102,16 +119,10 @@ class OpenDevice(Named):
         self.drain()
         self.session.close()
 
-    def _tuned(self, bench: Bench, options: Options) -> Any:
-        """What was measured on this device before or, for a first load, in a second or two now. Software is not measured
-        unless it is asked for: its defaults were, and its compiler takes longer than what there is to win."""
-        found = tune.remembered(bench, options.cache_dir)
-        if found is None and options.tune and options.cache_dir is not None and not bench.software:
-            record = tune.record(bench.subject, options.cache_dir)
-            self.say_measuring(options, record)
-            found = tune.tune(bench, tune.SHORT_SECONDS)
-            tune.remember(bench.subject, options.cache_dir, found)
-        return found or bench.default
+    def _measured(self, bench: Bench, options: Options) -> Any:
+        before, record = tune.remembered(bench, options.cache_dir), tune.record(bench.subject, options.cache_dir)
+        keep = partial(tune.remember, bench.subject, options.cache_dir)
+        return self.tuned(options, record, before, partial(tune.tune, bench, tune.SHORT_SECONDS), keep)
 
     def test(self, bench: Bench, options: Options) -> None:
         """Run every kernel once if that is wanted and wasn't done before. Raises BackendUnavailable, closed."""

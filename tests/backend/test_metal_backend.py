@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,7 +35,7 @@ from pie_edge.weights.checkpoint import open_checkpoint
 from pie_edge.weights.grouped import GroupedTensor
 from pie_edge.weights.source import file_weight
 from tests.backend import openers
-from tests.backend.device import put
+from tests.backend.device import fetch, put
 from tests.backend.openers import Opening
 from tests.backend.protocol_on_backend import *  # noqa: F403
 from tests.backend.protocol_on_backend import doubling, opened, run
@@ -292,28 +293,61 @@ def test_a_step_that_cannot_be_built_is_told_as_it_is_and_ends_nothing_else(
 
 
 @pytest.mark.parametrize(
-    "said",
+    ("said", "asked"),
     [
-        "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)",
-        "[metal::malloc] Attempting to allocate 99 bytes which is greater than the maximum allowed buffer size of 9 bytes.",
-        "[malloc_or_wait] Unable to allocate 99 bytes.",
+        (
+            "[METAL] Command buffer execution failed: Insufficient Memory (00000008:kIOGPU…ErrorOutOfMemory)",
+            "more memory",
+        ),
+        (
+            "[metal::malloc] Attempting to allocate 103809024 bytes which is greater than the maximum allowed buffer size.",
+            "99.0 MiB more",
+        ),
+        ("[malloc] Unable to allocate 103809024 bytes.", "99.0 MiB more"),
+        ("[metal::malloc] Resource limit (499000) exceeded.", "more memory"),
     ],
 )
 def test_memory_that_runs_out_in_a_step_is_told_with_figures_and_the_device_serves_what_comes_next(
-    open_backend: Opening, said: str
+    open_backend: Opening, said: str, asked: str
 ) -> None:
+    """In MLX's own words, which are played: its CPU device ends the process."""
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            state = await put(backend, np.ones(8, np.float32))
+            executable = await backend.compile(doubling(), {"x": state})
+            first = backend._live
+
+            def fail(*arrays: mx.array) -> None:
+                raise RuntimeError(said)
+
+            backend._live.timeline.start = fail
+            with pytest.raises(OutOfMemory) as told:
+                await backend.read(backend.run(executable, {}))
+            assert re.match(
+                rf"a step asked for {asked} than the Metal device has: [\d.]+ MiB are in use, ", str(told.value)
+            )
+            assert f"({said})" in str(told.value)
+            assert "Lower `kv_memory`" in str(told.value)
+            assert list(await backend.read(backend.run(executable, {})))
+            # What was written before is gone with it.
+            assert backend._live is not first
+            assert not (await fetch(backend, state, np.ones(8, np.float32))).any()
+
+    run(test)
+
+
+def test_what_is_no_want_of_memory_is_a_lost_device(open_backend: Opening) -> None:
     async def test() -> None:
         async with opened(open_backend) as backend:
             state = await put(backend, np.ones(8, np.float32))
             executable = await backend.compile(doubling(), {"x": state})
 
             def fail(*arrays: mx.array) -> None:
-                raise RuntimeError(said)
+                raise RuntimeError("[METAL] Command buffer execution failed: Caused GPU Timeout Error (00000002)")
 
             backend._live.timeline.start = fail
-            with pytest.raises(
-                DeviceLost, match=r"memory ran out .* [\d.]+ MiB are in use, .* at most .*Lower `kv_memory`"
-            ):
+            with pytest.raises(DeviceLost, match="lost in the middle of a run: .* Timeout"):
                 await backend.read(backend.run(executable, {}))
             assert list(await backend.read(backend.run(executable, {})))
 
