@@ -120,9 +120,10 @@ def _ordered(node: str, given: Arrays, by_mlx: bool, launcher: Launcher) -> mx.a
             found = algorithms.run(call, 1, tuple(known[place.name] for place in call.operands))[0]
         else:
             found = nodes.run(call, 1, known, launcher)["y"]
+        first = mx.view(found[:1], mx.float32)
         # The same row again, but one that waits for what was found.
-        x = x + 0 * mx.view(found[:1], mx.float32)
-    return x
+        x = x + 0 * first
+    return first
 
 
 def _call(node: str, extent: int) -> Call:

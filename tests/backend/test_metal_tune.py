@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_mlx")
@@ -15,10 +16,11 @@ import mlx.core as mx
 
 from pie_edge.backend import Backend, Stop, Stopped
 from pie_edge.backends.metal import device, tune
-from pie_edge.backends.metal.contests import Contest
+from pie_edge.backends.metal.contests import Contest, contests
 from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.epilogues import nodes
 from pie_edge.backends.metal.launch import Launch
+from pie_edge.backends.metal.memory import host
 from pie_edge.backends.metal.tuning import EXTENTS, ROWS, Tuning, widened_bytes
 from pie_edge.backends.metal.weights import Form, Matrix
 from pie_edge.errors import UsageError
@@ -100,6 +102,18 @@ def test_prompts_over_dense_matrices_go_to_mlx_but_not_those_that_widened_would_
     values = [Value("w", Role.WEIGHT, DType.F32, (rows, 1024), Dense(DType.BF16)) for rows in (16, 2048, 1 << 17)]
     assert widened_bytes(values) == 2048 * 1024 * 4
     assert widened_bytes(values[2:]) == 0
+
+
+def test_what_is_measured_is_the_same_by_mlx_and_by_our_kernels() -> None:
+    """On the emulator and MLX's CPU device, of the smallest sizes."""
+    pytest.importorskip("tests.support.needs_simt")
+    from tests.backend.metal_emulated import emulator
+
+    for contest in contests():
+        given = contest.given(min(contest.sizes[0], 301))
+        ours, theirs = (host(contest.chain(given, by_mlx, emulator)) for by_mlx in (False, True))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, err_msg=contest.what)
+        assert np.abs(ours).max() > 0
 
 
 def test_a_measurement_that_is_given_up_ends() -> None:
