@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks import models, seeded
 from benchmarks.engines import EMULATED
 from benchmarks.harness import Measure, Summary, in_turns, ratio, table
-from benchmarks.roofline import CARDS
+from benchmarks.paper.cuda import CARDS
 from benchmarks.sides.engine import EngineSide
 from benchmarks.sides.side import Job
 from pie_edge.weights.checkpoint import open_checkpoint

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from pie_edge import remedies
 from pie_edge.backends.shared.whole_file import write_whole
 from pie_edge.errors import BackendError, BackendUnavailable
 
@@ -99,7 +100,7 @@ def _nvrtc() -> Any:
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as error:
         raise BackendUnavailable(
-            f"backend cuda needs NVRTC, and there is none ({error}); install it with `pip install 'pie-edge[cuda]'`"
+            f"backend cuda needs NVRTC, and there is none ({error}); install it with `{remedies.install('cuda')}`"
         ) from error
     return nvrtc
 

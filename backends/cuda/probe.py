@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from pie_edge import remedies
 from pie_edge.backend import Finding
 from pie_edge.backends.cuda.api import LIBRARY, REMEDY, REQUIRED, device_names, too_old, version_of
 
@@ -33,7 +34,7 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
     if not devices:
         return Finding((), "the NVIDIA driver sees no device", "check nvidia-smi")
     if not has_compiler():
-        return Finding((), "NVRTC, which compiles the kernels, is not installed", "pip install 'pie-edge[cuda]'")
+        return Finding((), "NVRTC, which compiles the kernels, is not installed", remedies.install("cuda"))
     return Finding(devices, software=all(name.startswith(EMULATION) for name in devices))
 
 

@@ -229,7 +229,7 @@ def test_the_cuda_probe_wants_driver_r580_and_a_device(
 def test_the_cuda_probe_wants_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pie_edge.backends.cuda.probe.has_compiler", lambda: False)
     found = probe_cuda(lambda _: PlayedCuda())
-    assert sys.platform == "darwin" or ("NVRTC" in found.reason and "pie-edge[cuda]" in found.remedy)
+    assert sys.platform == "darwin" or ("NVRTC" in found.reason and found.remedy == remedies.install("cuda"))
 
 
 def refuse(_: str) -> Any:

@@ -1,0 +1,1 @@
+"""What kernels move and compute: on paper, by data sheets of devices, and on the emulator, which counts it."""
