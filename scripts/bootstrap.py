@@ -26,6 +26,8 @@ from typing import IO
 MINIMUM = (3, 11)
 FORMAT = "1"
 """Raised when environments must be made anew though pyproject.toml is the same; ./pie-edge has it too."""
+MLX_MACOS = 14
+"""The oldest macOS that MLX's packages are for: elsewhere pip would find none, and nothing were installed."""
 CHECKOUT_EXTRAS = ("build", "server")
 """What a checkout always has: what builds the language component, which a wheel has built in, and the server."""
 
@@ -132,13 +134,14 @@ def _discard(environment: Environment) -> None:
 
 def usable_backends() -> list[str]:
     """Extras of the backends that this machine has a driver for."""
-    apple_silicon = sys.platform == "darwin" and platform.machine() == "arm64"
+    windows, mac = sys.platform == "win32", sys.platform == "darwin"
+    takes_mlx = mac and platform.machine() == "arm64" and int(platform.mac_ver()[0].partition(".")[0] or 0) >= MLX_MACOS
     drivers: dict[str, Callable[[], bool]] = {
-        "cuda": lambda: _loads("nvcuda.dll" if os.name == "nt" else "libcuda.so.1"),
-        "metal": lambda: apple_silicon,
-        "vulkan": lambda: _loads("vulkan-1.dll" if os.name == "nt" else "libvulkan.so.1"),
+        "cuda": lambda: _loads("nvcuda.dll" if windows else "libcuda.so.1"),
+        "metal": lambda: takes_mlx,
+        "vulkan": lambda: _loads("vulkan-1.dll" if windows else "libvulkan.so.1"),
         # Where Vulkan or Metal is usual its own backend takes the card, and importing one more costs half a second at each start.
-        "wgpu": lambda: sys.platform in ("darwin", "win32") and not apple_silicon,
+        "wgpu": lambda: windows or (mac and not takes_mlx),
     }
     return [name for name, here in drivers.items() if here()]
 

@@ -12,14 +12,19 @@ from pie_edge import remedies
 from pie_edge.backend import Finding
 from pie_edge.backends.shared.host import processor
 
+_MACOS = 14
+"""The oldest that MLX's packages are for."""
 
-def probe(system: str = sys.platform, machine: str | None = None) -> Finding:
+
+def probe(system: str = sys.platform, machine: str | None = None, macos: str | None = None) -> Finding:
     if system not in ("darwin", "linux"):
         return Finding(
             (), "Metal is macOS's, and MLX runs on macOS and Linux alone", "use --backend vulkan, wgpu or cpu"
         )
     if system == "darwin" and (machine or platform.machine()) != "arm64":
         return Finding((), "MLX needs Apple silicon", "use --backend wgpu or cpu")
+    if system == "darwin" and 0 < int((macos or platform.mac_ver()[0]).partition(".")[0] or 0) < _MACOS:
+        return Finding((), f"MLX needs macOS {_MACOS} or newer", "use --backend wgpu or cpu")
     if not _is_installed():
         return Finding((), "MLX is not installed", remedies.install("metal"))
     if system == "linux":

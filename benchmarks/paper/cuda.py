@@ -31,8 +31,8 @@ from pie_edge.program.encodings import encoded_bytes
 
 
 def card(name: str, bandwidth: float, processors: int, clock: float, tensor: float, *more: str) -> Device:
-    """From its data sheet, ``clock`` in Hz. A processor does 128 multiply-adds of floats and 64 ``dp4a`` of four bytes in each turn
-    of it; tensor cores multiply halves and sum floats, without sparsity, also by the names in ``more``."""
+    """From its data sheet, ``clock`` in Hz. A processor does 128 multiply-adds of floats and 64 ``dp4a`` of four bytes in each
+    turn of it; tensor cores multiply halves and sum floats, without sparsity, also by the names in ``more``."""
     units = {"float32": processors * clock * 128 * 2, "dp4a": processors * clock * 64 * 8, "tensor": tensor}
     return Device(name, bandwidth, units | dict.fromkeys(more, tensor))
 

@@ -67,7 +67,9 @@ class Heads:
 HEADS = Heads(32, 8, 128)
 
 
-def product(kernel: str, name: str, encoding: Encoding, rows: int, unit: str, products: int = 1, times: int = 1) -> Work:
+def product(
+    kernel: str, name: str, encoding: Encoding, rows: int, unit: str, products: int = 1, times: int = 1
+) -> Work:
     """x · weightᵀ: weights are read so many ``times``, and each is multiplied ``products`` times for a row of x."""
     nbytes = times * encoded_bytes(encoding, (INNER, HIDDEN)) + rows * (HIDDEN + INNER) * FLOAT
     shape = f"{INNER:,} × {HIDDEN:,}, {name}, {several(rows)}"

@@ -266,9 +266,10 @@ def test_the_remedy_for_a_missing_package_is_one_that_works_here(monkeypatch: py
 def test_metal_wants_apple_silicon_or_mlx_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probe_metal("win32").reason == "Metal is macOS's, and MLX runs on macOS and Linux alone"
     assert probe_metal("darwin", "x86_64").reason == "MLX needs Apple silicon"
+    assert probe_metal("darwin", "arm64", "13.6.1").reason == "MLX needs macOS 14 or newer"
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for system in ("linux", "darwin"):
-        found = probe_metal(system, "arm64")
+        found = probe_metal(system, "arm64", "14.0")
         assert (found.reason, found.remedy) == ("MLX is not installed", remedies.install("metal"))
 
 
