@@ -137,7 +137,9 @@ def _working_backends() -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.parity", description=__doc__)
     parser.add_argument("--model", action="append", choices=models.MODELS, help="default: all")
-    parser.add_argument("--backend", action="append", help="a backend, or reference; default: all that work here")
+    parser.add_argument(
+        "--backend", action="append", help=f"a backend, reference, or '{EMULATED}'; default: all that work here"
+    )
     parser.add_argument("--mode", action="append", choices=TOLERANCES, help="default: both")
     parser.add_argument("--write", action="store_true", help="put the rows into docs/parity.md")
     asked = parser.parse_args(argv)
