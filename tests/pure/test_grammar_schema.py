@@ -88,6 +88,15 @@ SCHEMAS: dict[str, Any] = {
         "maximum": 12,
     },
     "multiples": {"type": "integer", "multipleOf": 7, "minimum": -50},
+    "the only multiple": {"type": "number", "minimum": 2.04, "maximum": 2.54, "multipleOf": 0.5},
+    "multiples between exclusive bounds": {
+        "type": "number",
+        "exclusiveMinimum": 2,
+        "exclusiveMaximum": 4.5,
+        "multipleOf": 0.25,
+    },
+    "negative multiples": {"type": "number", "minimum": -0.51, "exclusiveMaximum": 0, "multipleOf": 0.25},
+    "whole multiples": {"type": "integer", "minimum": 2.04, "maximum": 7.5, "multipleOf": 1.5},
     "all of several": {"allOf": [{"type": "object", "required": ["b"]}, {"properties": {"b": {"type": "integer"}}}]},
     "an enum": {"enum": ["red", "grün", 3, -2.5, True, None, {"a": [1]}, "line\nfeed"]},
     "patterns of properties": {
@@ -134,6 +143,10 @@ SCHEMAS: dict[str, Any] = {
             r"^a.c$",
             "^é+?$",
             "^{a}$",
+            r'^[^"\\]{3}$',
+            r'^[^/\\:*?"<>|]{1,20}$',
+            r"^[^ -~]$",
+            r'^(?:\x01|[^"])$',
         )
     },
 }
@@ -157,9 +170,18 @@ def test_any_json_object_is_an_object() -> None:
 
 
 names = st.sampled_from(["a", "b", "é", 'q"t'])
-numbers = st.one_of(st.integers(-20, 20), st.sampled_from([0.5, -1.5, 0.1, 2.0, 99.75]))
+numbers = st.one_of(st.integers(-20, 20), st.sampled_from([0.5, -1.5, 0.1, 2.0, 99.75, 2.04, 2.54, -0.51]))
 types = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
-patterns = st.sampled_from(["^a*$", "[a-c]+", r"^\d{2,3}$", r"\w\W", "é", "^x|y$", "a.b"])
+classes = st.sampled_from(["a", "a-c", '"', r"\\", r"\d", r"\s", " -~", r"\x00-\x1f", r"\x01", "é", r"\n"])
+patterns = st.one_of(
+    st.sampled_from(["^a*$", "[a-c]+", r"^\d{2,3}$", r"\w\W", "é", "^x|y$", "a.b"]),
+    st.builds(
+        lambda negated, inner, more: f"^(?:[{negated}{''.join(inner)}]{more})$",
+        st.sampled_from(["", "^"]),
+        st.lists(classes, min_size=1, max_size=3),
+        st.sampled_from(["", "+", "{2}", "|a", r"|\x01"]),
+    ),
+)
 leaves = st.one_of(
     st.booleans(),
     st.fixed_dictionaries({"type": st.one_of(types, st.lists(types, min_size=1, max_size=3, unique=True))}),
@@ -216,6 +238,25 @@ def test_any_schema_is_refused_or_enforced(schema: Any, referred: Any, seed: int
         text = written(at.fork(), seed + draw)
         if text is not None:
             validator(whole).validate(json.loads(text))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left_out"),
+    [(r'^[^"]{1,3}$', '"'), (r"^[^\\]{1,3}$", "\\"), (r"^[^'\"]*$", '"'), (r"^[^ -~]$", '"'), (r"^[\x00-\x1f]$", "\\")],
+)
+@pytest.mark.parametrize("place", ["a value", "a name", "a pattern of names"])
+def test_a_class_leaves_out_quotes_and_backslashes_that_an_escape_would_write(
+    pattern: str, left_out: str, place: str
+) -> None:
+    schema = {
+        "a value": {"properties": {"k": {"type": "string", "pattern": pattern}}, "additionalProperties": False},
+        "a name": {"propertyNames": {"pattern": pattern}, "additionalProperties": {"const": 1}},
+        "a pattern of names": {"patternProperties": {pattern: {"const": 1}}, "additionalProperties": False},
+    }[place]
+    at = of_schema({"type": "object", **schema})
+    for text, allowed in ((left_out, False), ("\n", True)):
+        whole = {"k": text} if place == "a value" else {text: 1}
+        assert matches(at, json.dumps(whole)) == allowed
 
 
 def test_json_is_written_in_one_form_so_it_is_never_padded() -> None:

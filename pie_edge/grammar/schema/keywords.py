@@ -53,6 +53,8 @@ REMEDIES = {
 
 _TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 _LARGEST_COUNT = 100_000
+_DIGITS = 15
+"""That the matching library has of a fraction."""
 
 
 class Check:
@@ -114,6 +116,8 @@ class Check:
         given = self._number(keyword)
         if abs(given) > LARGEST:
             refuse(self._place / keyword, f"{given} is out of range; bounds go to 2⁵³")
+        if not float(given).is_integer() and given != float(f"{given:.{_DIGITS}g}"):
+            refuse(self._place / keyword, f"{given} has more digits than can be compared; the most are {_DIGITS}")
         return given
 
     def step(self, keyword: str) -> int | float:

@@ -10,18 +10,22 @@ import re
 
 _QUANTIFIER = re.compile(r"\{\d+(?:,\d*)?\}")
 _ESCAPE = re.compile(r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|[pP]\{[A-Za-z_=]+\}|.)", re.DOTALL)
+_NEVER = "\x01"
+"""A control that no answer has, since it has no short escape. Where a class has all of them, the library lets every escape be
+written for it, those of quotes and backslashes too: so none has this one."""
 _ALONE = {
     "d": "[0-9]",
-    "D": r"\P{Nd}",
+    "D": r"[\P{Nd}--\x01]",
     "w": "[0-9A-Za-z_]",
-    "W": r"[^\p{L}\p{N}\p{M}\p{Pc}]",
+    "W": r"[^\x01\p{L}\p{N}\p{M}\p{Pc}]",
     "s": r"\s",
-    "S": r"\S",
+    "S": r"[\S--\x01]",
 }
 _IN_CLASS = {"d": "0-9", "D": r"\P{Nd}", "w": "0-9A-Za-z_", "s": r"\s", "S": r"\S"}
 _IN_NEGATED_CLASS = {"d": r"\p{Nd}", "w": r"\p{L}\p{N}\p{M}\p{Pc}", "s": r"\s", "S": r"\S"}
 _CONTROLS = set("nrtfv")
-_ANY = r"[^\n\r\u2028\u2029]"
+_ANY = r"[^\n\r\u2028\u2029\x01]"
+_NOTHING = r"[\x01--\x01]"
 
 
 class PatternError(Exception):
@@ -57,6 +61,8 @@ class _Reader:
         self._at += 1
         if character == ".":
             return _ANY
+        if character == _NEVER:
+            return _NOTHING
         return f"\\{character}" if character in "]}" else character
 
     def _escape(self, classes: dict[str, str]) -> str:
@@ -67,7 +73,9 @@ class _Reader:
         escape, name = found[0], found[0][1]
         if name in classes:
             return classes[name]
-        if len(escape) > 2 or name in _CONTROLS:
+        if len(escape) > 2:
+            return f"[{escape}--\\x01]" if classes is _ALONE else escape
+        if name in _CONTROLS:
             return escape
         if name.isdigit() and name != "0":
             raise PatternError(f"back-references like {escape!r} aren't supported")
@@ -111,7 +119,7 @@ class _Reader:
             character = self._text[self._at]
             if character == "]":
                 self._at += 1
-                return f"[{'^' if negated else ''}{''.join(written)}]"
+                return f"[[{'^' if negated else ''}{''.join(written)}]--\\x01]"
             if character == "\\":
                 written.append(self._escape(_IN_NEGATED_CLASS if negated else _IN_CLASS))
                 continue

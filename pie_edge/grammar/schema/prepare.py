@@ -19,6 +19,7 @@ MOST_SCHEMAS = 10_000
 DEEPEST = 64
 _PAUSE = 50
 """Schemas after which other threads may go on."""
+_INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -89,7 +90,7 @@ class _Preparation:
             key = step.replace("~1", "/").replace("~0", "~")
             if isinstance(found, dict) and key in found:
                 found = found[key]
-            elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            elif isinstance(found, list) and _INDEX.fullmatch(key) and int(key) < len(found):
                 found = found[int(key)]
             else:
                 refuse(place, f"there is nothing at {reference!r:.80}")

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from pie_edge.grammar.schema.disjoint import Comparison
 from pie_edge.grammar.schema.keywords import ANNOTATIONS, OF_THE_WHOLE, REMEDIES, Check
 from pie_edge.grammar.schema.literals import literal
+from pie_edge.grammar.schema.multiples import align
 from pie_edge.grammar.schema.patterns import PatternError, translated
 from pie_edge.grammar.schema.refusal import ROOT, Place, refuse
 
@@ -50,6 +51,7 @@ class Rewriter:
             if keyword not in REWRITES:
                 refuse(self._place / keyword, REMEDIES.get(keyword, "this keyword isn't supported"))
             REWRITES[keyword](self, keyword)
+        align(self._written, self._place)
         if self._all:
             self._written["allOf"] = [*self._written.pop("allOf", []), *self._all]
         return self._written
