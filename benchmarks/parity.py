@@ -27,7 +27,7 @@ TOLERANCES = {"exact": 2e-4, "fast": 0.1}
 reference's best a chosen token may be. Exact mode keeps everything in float32, fast mode what the device is fastest with."""
 SHORT = 16
 """Tokens of a prompt that the emulator is asked."""
-SHORT_ANSWERS = {"gemma3-270m": 12}
+SHORT_ANSWERS = {"gemma3-270m": 8}
 """Of an answer to it, where not all: a row of Gemma's logits takes it more than a second."""
 OWN_TOLERANCES = {"reference": {"exact": 2e-4}, "cpu": {"exact": 2e-4, "fast": 0.02}}
 """Of backends that promise more, or have one mode alone."""
