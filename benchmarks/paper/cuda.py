@@ -16,7 +16,6 @@ from benchmarks.paper.work import (
     HIDDEN,
     INNER,
     SIXES,
-    VOCABULARY,
     Device,
     Heads,
     Work,
@@ -25,6 +24,7 @@ from benchmarks.paper.work import (
     product,
     prompt,
     rope_append,
+    sample,
     several,
 )
 from pie_edge.program.encodings import encoded_bytes
@@ -95,11 +95,6 @@ def gated_delta(rows: int) -> Work:
     return Work("gated_delta", shape, nbytes, 7 * rows * state, "float32")
 
 
-def sample() -> Work:
-    """A row of logits is read once for its largest and the first digit of its threshold, and once more for what may be drawn."""
-    return Work("sample", f"{VOCABULARY:,} logits", 2 * VOCABULARY * FLOAT, 8 * VOCABULARY, "float32")
-
-
 def works() -> Iterator[Work]:
     for name, encoding in (("4 bits", FOURS), ("5 bits", FIVES), ("6 bits", SIXES), ("8 bits", EIGHTS)):
         # Beside codes a value of x is two bytes, so that each weight is multiplied twice.
@@ -124,4 +119,4 @@ def works() -> Iterator[Work]:
     yield add_norm(512)
     yield rope_append(HEADS, 1)
     yield rope_append(HEADS, 512)
-    yield sample()
+    yield sample("sample")

@@ -18,6 +18,7 @@ from benchmarks.paper.work import (
     product,
     prompt,
     rope_append,
+    sample,
 )
 
 
@@ -34,28 +35,10 @@ CHIPS = (
 )
 _TOKENS = 64
 """Rows of x for which ``linear_tile`` reads a weight once: the system's cache doesn't hold a matrix of this size."""
-_BOOL, _WORD, _LONG = 1, 4, 8
-_FALLING = 4 * 2 * _WORD + (_WORD + _BOOL) + (_BOOL + 3 * _WORD)
-"""Bytes an entry of ``falling`` in ``ops/ordered.py``: four ops of a word to a word, a comparison, a choice."""
-_ORDER = (_WORD + _LONG) + 2 * _LONG + 4 * _LONG + 2 * _LONG + 2 * _LONG + (_LONG + _WORD)
-"""Of ``order``: widened, shifted, joined with places, which are made first, sorted, cut, and made words again."""
-_TAKEN = 3 * _WORD
-_NUCLEUS = 3 * 2 * _WORD + (_WORD + _LONG) + 2 * _LONG + (_LONG + _BOOL) + _BOOL
-"""Of what a nucleus takes of sorted values: weights as whole numbers, their sums, and how many are below a share."""
-_FUSED = 2 * 2 * _WORD + _WORD
-"""Of the planner's three kernels: over a temperature, above the one threshold, drawn from what is above the other."""
 
 
 def argmax() -> Work:
     return Work("argmax", f"{VOCABULARY:,} logits", VOCABULARY * FLOAT, 2 * VOCABULARY, "float32")
-
-
-def sample() -> Work:
-    """Each of MLX's ops reads what the one before it wrote. A sort is counted as one reading and one writing."""
-    nbytes = VOCABULARY * (2 * (_FALLING + _ORDER + _TAKEN) + _NUCLEUS + _FUSED)
-    sorting = 2 * VOCABULARY.bit_length()
-    name = f"top-k and top-p of {VOCABULARY:,} logits"
-    return Work("sort", name, nbytes, VOCABULARY * (sorting + 40), "float32")
 
 
 def works() -> Iterator[Work]:
@@ -73,4 +56,4 @@ def works() -> Iterator[Work]:
     yield rope_append(HEADS, 1, turned)
     yield rope_append(HEADS, 512, turned)
     yield argmax()
-    yield sample()
+    yield sample("nodes_sample")

@@ -103,6 +103,12 @@ def rope_append(heads: Heads, rows: int, more: int = 0) -> Work:
     return Work("rope_append", f"{heads}, {several(rows)}", nbytes, operations, "float32")
 
 
+def sample(kernel: str) -> Work:
+    """A row of logits is read once for its largest and the first digit of its threshold, and once more for what may be drawn."""
+    nbytes = 2 * VOCABULARY * FLOAT
+    return Work(kernel, f"top-k and top-p of {VOCABULARY:,} logits", nbytes, 8 * VOCABULARY, "float32")
+
+
 def several(rows: int) -> str:
     return f"{rows:,} row{'s' * (rows > 1)}"
 
