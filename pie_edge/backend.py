@@ -38,6 +38,8 @@ class Limits:
     """A software implementation of a GPU API: used only when asked for or when nothing else is there."""
     sticky: bool = False
     """Once lost, the device stays lost for this process: it isn't opened again."""
+    opened: int = 1
+    """How often the device was opened: what states held is gone each time that it is opened again."""
 
 
 class Buffer(Protocol):

@@ -167,6 +167,7 @@ class DeviceBackend(Generic[LiveT]):
         self._executables: weakref.WeakSet[DeviceExecutable] = weakref.WeakSet()
         self._expected: tuple[list[Value], Program] | None = None
         self._closed = False
+        self._opened = 1
         self._reading = 0
         """Readers that look at the device: closing lets them end."""
         self._work = asyncio.Lock()
@@ -185,6 +186,7 @@ class DeviceBackend(Generic[LiveT]):
             kv_dtype=DType.F32 if self._exact else DType.F16,
             software=live.software,
             sticky=self._reopen is None,
+            opened=self._opened,
         )
 
     def footprint(
@@ -317,6 +319,7 @@ class DeviceBackend(Generic[LiveT]):
             if self._reopen is not None and self._live is lost and not self._closed:
                 stop = Stop()
                 self._live = await in_thread(self._reopened, self._reopen, lost, stop, stop=stop)
+                self._opened += 1
 
     def _reopened(self, reopen: Callable[[Stop], LiveT], lost: Live, stop: Stop) -> LiveT:
         lost.close()

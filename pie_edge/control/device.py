@@ -16,7 +16,7 @@ from pie_edge.control.needs import Needs, needs_of
 from pie_edge.control.plan import DeviceSettings, Model
 from pie_edge.control.queue import HostTensor
 from pie_edge.control.store import Store
-from pie_edge.errors import Unsupported
+from pie_edge.errors import DeviceLost, Unsupported
 from pie_edge.model.adapters import Adapters
 from pie_edge.model.spec import Family, Spec
 from pie_edge.program import observe
@@ -38,6 +38,8 @@ class Flight:
 
     batch: Batch
     reading: asyncio.Task[list[tuple[HostTensor, ...] | None]]
+    stale: bool
+    """It was formed of what the device held before it was opened again."""
 
     @property
     def done(self) -> bool:
@@ -45,7 +47,10 @@ class Flight:
 
     def results(self) -> list[tuple[HostTensor, ...] | None]:
         """Of its readouts, in their order; None where what was read out is no number. Raises DeviceLost or a BackendError."""
-        return self.reading.result()
+        found = self.reading.result()
+        if self.stale:
+            raise DeviceLost("a step's pages were lost with the device before it ran; run the request again")
+        return found
 
 
 class Device:
@@ -116,8 +121,9 @@ class Device:
         names = () if adapters is None else adapters.names
         return cls(model, backend, needs, settings, states | loaded, names)
 
-    async def launch(self, step: Batch, landed: Callable[[], None]) -> Flight:
-        """Put a step on the device; ``landed`` is called when its results are there. Awaits only what isn't compiled yet."""
+    async def launch(self, step: Batch, opened: int, landed: Callable[[], None]) -> Flight:
+        """Put a step on the device, which had been ``opened`` so often when the step was chosen; ``landed`` is called when its
+        results are there. Awaits only what isn't compiled yet."""
         # While a kernel compiles, a pass of the step may be taken up and its slot become the next one's: read it before.
         groups = epilogues.group(step)
         layout, executable = await self._step(bucket_for(step.inputs.counts, self.limit))
@@ -126,7 +132,8 @@ class Device:
         # Before the epilogues: it is there when they are, and needs no wait of its own.
         samples = self._sample(step.readouts)
         tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
-        return Flight(step, asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed)))
+        reading = asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed))
+        return Flight(step, reading, self.opened != opened)
 
     def _sample(self, readouts: Sequence[Readout]) -> Samples:
         """Start reading one logit of the last row of passes that are to be checked. A hidden state that is no number makes every
@@ -196,6 +203,11 @@ class Device:
     def sticky(self) -> bool:
         """Once lost, it stays lost for this process."""
         return self._backend.limits.sticky
+
+    @property
+    def opened(self) -> int:
+        """How often: what it held is gone when it was again."""
+        return self._backend.limits.opened
 
     async def close(self) -> None:
         await self._backend.close()

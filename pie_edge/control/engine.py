@@ -32,6 +32,7 @@ from pie_edge.control.plan import DeviceSettings
 from pie_edge.control.prefix import PrefixIndex
 from pie_edge.control.queue import Work, unsplittable_from
 from pie_edge.control.recurrence import StatePool
+from pie_edge.control.reopened import Reopened
 from pie_edge.control.residency import Residency, Resident
 from pie_edge.control.room import Room
 from pie_edge.control.scheduler import Budget, Slice, pick
@@ -102,6 +103,7 @@ class Engine:
             self.residency, slots, facts.vocabulary, facts.context, depth, self._wake.set, self.statistics
         )
         self._room = Room(self.residency, residency, kept, self.parking, self.calls, self.spaces, self.shared)
+        self._reopened = Reopened(device, self.spaces, self.prefixes, self._unshare)
         self._dispatch = Dispatch()
         self._flights: deque[tuple[Flight, Step]] = deque()
         self._numbers = itertools.count(1)
@@ -263,7 +265,7 @@ class Engine:
 
     async def _launch(self) -> bool:
         """Form the next step and put it on the device. Whether anything happened: a step, or room made for one."""
-        began = time.perf_counter()
+        began, opened = time.perf_counter(), self._reopened.notice()
         slices = await self._choose()
         chosen = time.perf_counter()
         claimed = self._room.claim(slices)
@@ -277,7 +279,7 @@ class Engine:
             happened |= self._room.make(claimed, busy=bool(self._flights))
         if not claimed.ready:
             return happened
-        await self._put_on_device(claimed.ready, began, chosen)
+        await self._put_on_device(claimed.ready, opened, began, chosen)
         return True
 
     async def _choose(self) -> tuple[Slice, ...]:
@@ -295,13 +297,13 @@ class Engine:
         budget = self._dispatch.pace.budget(self._budget, candidates, self.spaces)
         return pick(candidates, budget, self.pool.page_size)
 
-    async def _put_on_device(self, ready: Sequence[Slice], began: float, chosen: float) -> None:
+    async def _put_on_device(self, ready: Sequence[Slice], opened: int, began: float, chosen: float) -> None:
         placed = time.perf_counter()
         step = batch.build(ready, self.pool.page_size)
         times = self.statistics.forming(began, chosen, placed, time.perf_counter())
         self.calls.launch([part.work for part in ready if part.last])
         try:
-            flight = await self._device.launch(step, partial(self._landed, times))
+            flight = await self._device.launch(step, opened, partial(self._landed, times))
         except Exception as error:
             self._crash(step, error)
             return
@@ -367,10 +369,14 @@ class Engine:
         """A device that is given up takes what waits with it, and what was left there for others."""
         if self.losses.failed(error):
             self.calls.fail_waiting(error)
-            self.shared.clear()
-            while self.exports:
-                self.pool.give_back(self.exports.popitem()[1])
+            self._unshare()
             self.on_lost()
+        self._reopened.notice()
+
+    def _unshare(self) -> None:
+        self.shared.clear()
+        while self.exports:
+            self.pool.give_back(self.exports.popitem()[1])
 
     # ---- snapshots
 

@@ -126,6 +126,11 @@ class PrefixIndex:
         while len(self._evicted) > REMEMBERED:
             self._evicted.popitem(last=False)
 
+    def clear(self) -> None:
+        """Nothing is there any more."""
+        for page in list(self._names):
+            self.remove(page)
+
     def others(self, page: int) -> int:
         """How many hold the page beside the index."""
         return self._pool.holders(page) - (page in self._names)

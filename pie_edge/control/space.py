@@ -17,7 +17,7 @@ from pie_edge.control.pages import Entry, WorkingSet
 from pie_edge.control.queue import ForwardCall, HostTensor, Placement, Work
 from pie_edge.control.recurrence import State, refuse_trick
 from pie_edge.control.usage import Usage
-from pie_edge.errors import ContextOverflow, InferletCancelled, InvalidHandle, OutOfPages, PieError
+from pie_edge.errors import ContextOverflow, DeviceLost, InferletCancelled, InvalidHandle, OutOfPages, PieError
 from pie_edge.program.node_types import TensorType
 
 
@@ -311,7 +311,7 @@ class Space:
 
     def check_open(self) -> None:
         """Raises what it ended with."""
-        if isinstance(self._ended, OutOfPages):
+        if isinstance(self._ended, OutOfPages | DeviceLost):
             raise self._ended
         if self.closed:
             raise InferletCancelled(f"{self.name} has ended; nothing more can be asked in its name")

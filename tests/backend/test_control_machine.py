@@ -116,9 +116,9 @@ class Programs(RuleBasedStateMachine):
         self.engine: Engine = self.do(self.opened(depth, (1 << 20) if disk else 3 * PAGE_BYTES))
         launch = self.engine._device.launch
 
-        async def watched(step: Batch, landed: Any) -> Any:
+        async def watched(step: Batch, opened: int, landed: Any) -> Any:
             self.watch(step)
-            return await launch(step, landed)
+            return await launch(step, opened, landed)
 
         self.engine._device.launch = watched  # type: ignore[method-assign]
 

@@ -44,6 +44,8 @@ class ReferenceBackend:
     device: str = "NumPy reference"
     sticky: bool = False
     lost: Exception | None = None
+    opened: int = 1
+    states: list[HostBuffer] = field(default_factory=list)
 
     @property
     def limits(self) -> Limits:
@@ -56,6 +58,7 @@ class ReferenceBackend:
             supports=lambda encoding: encoding == Dense(DType.F32),
             kv_dtype=DType.F32,
             sticky=self.sticky,
+            opened=self.opened,
         )
 
     def footprint(
@@ -69,7 +72,14 @@ class ReferenceBackend:
         if self.used + nbytes > self.memory:
             raise OutOfMemory(f"{nbytes} bytes of {role} were asked for; {self.memory - self.used} are free")
         self.used += nbytes
-        return HostBuffer(np.zeros(nbytes, np.uint8))
+        self.states.append(HostBuffer(np.zeros(nbytes, np.uint8)))
+        return self.states[-1]
+
+    def reopen(self) -> None:
+        """What a device that was lost and is opened again holds: zeros."""
+        self.opened += 1
+        for state in self.states:
+            state.data[:] = 0
 
     def free(self, buffer: HostBuffer) -> None:
         self.used -= buffer.nbytes
