@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -135,6 +135,27 @@ class Backend(Protocol):
         """The outputs by name, each a flat memoryview with its element format. Raises DeviceLost."""
 
     async def close(self) -> None: ...
+
+
+Run = tuple[Executable, Mapping[str, BytesLike]]
+"""An Executable, and what ``Backend.run`` gives it."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """A backend for which runs that are enqueued in one go cost less than one after the other."""
+
+    def run_together(self, runs: Sequence[Run]) -> Sequence[Ticket]:
+        """What ``Backend.run`` of each in this order would do, and give."""
+
+
+def together(backend: Backend) -> Callable[[Iterable[Run]], Sequence[Ticket]]:
+    """How this backend enqueues several runs that belong together, in order, without waiting."""
+    if isinstance(backend, Joining):
+        join = backend.run_together
+        return lambda runs: join(list(runs))
+    # Each is taken when its turn comes: a device may begin while the next one's inputs are put together.
+    return lambda runs: [backend.run(executable, inputs) for executable, inputs in runs]
 
 
 class Stopped(BaseException):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pie_edge.backend import Stop
+from pie_edge.backend import BytesLike, Stop
 from pie_edge.backends.cuda import nvrtc, ranges, tune
 from pie_edge.backends.cuda.api import Driver
 from pie_edge.backends.cuda.device import Gpu
+from pie_edge.backends.cuda.executable import PinnedSlot
 from pie_edge.backends.cuda.lower import KINDS
 from pie_edge.backends.cuda.session import Compile, Session
+from pie_edge.backends.cuda.together import Together
 from pie_edge.backends.shared import open_device
+from pie_edge.backends.shared.device_backend import DeviceExecutable, DeviceTicket
 from pie_edge.backends.shared.open_device import OpenDevice, OpenedBackend
 from pie_edge.backends.shared.region import Region
+from pie_edge.backends.shared.slots import Flight
 from pie_edge.backends.shared.weights import Weight
 from pie_edge.program.ops import Program
 
@@ -45,6 +49,7 @@ class Live(OpenDevice):
         bench = tune.bench(session, options.max_binding or tune.ANY)
         super().__init__(bench, options)
         self._nvtx = ranges.marker()
+        self._together = Together(session)
         self.test(bench, options)
 
     @property
@@ -55,6 +60,10 @@ class Live(OpenDevice):
         recorded = super().compile(program, states, weights)
         return recorded if self._nvtx is None else ranges.Ranged(recorded, program.name, self._nvtx)
 
+    def run_together(self, runs: Sequence[tuple[Any, Mapping[str, BytesLike]]]) -> Sequence[Flight[PinnedSlot]]:
+        """Of what was compiled here, with its inputs."""
+        return ranges.run_together(self._together.run, runs) if self._nvtx else self._together.run(runs)
+
 
 class CudaBackend(OpenedBackend[Live]):
     """A card's faults stick to the process, as NVIDIA's driver has it: a lost one isn't opened again."""
@@ -62,6 +71,12 @@ class CudaBackend(OpenedBackend[Live]):
     id, title, kinds = "cuda", "CUDA", KINDS
     opens = Live
     options, reopens = Options, False
+
+    def run_together(self, runs: Sequence[tuple[DeviceExecutable, Mapping[str, BytesLike]]]) -> Sequence[DeviceTicket]:
+        """See ``pie_edge.backend.Joining``: one graph for all of them, where they come again."""
+        live = self._live
+        given = [(executable.recorded, inputs) for executable, inputs in runs]
+        return self._enqueued([executable for executable, _ in runs], lambda: live.run_together(given))
 
 
 open_cuda = CudaBackend.opened

@@ -1,28 +1,26 @@
 """A compiled Program: its launches captured as a graph for each kind of step, and the slots through which steps go in and out.
 
 A slot has pinned memory that a run fills with the inputs, and pinned memory for the outputs. A run costs Python one copy of
-the inputs, one graph launch, and one copy of the outputs where there are any. A graph's grids are fixed: they are made for
-counts rounded up, and kernels stop at the true ones, which they read.
+the inputs, one graph launch, and one copy of the outputs where there are any; ``together.py`` has runs of several Programs as
+one launch. A graph's grids are fixed: they are made for counts rounded up, and kernels stop at the true ones, which they read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from ctypes import byref, c_void_p
+from ctypes import c_void_p
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from pie_edge.backend import BytesLike
-from pie_edge.backends.cuda.device import Gpu
+from pie_edge.backends.cuda import graphs
 from pie_edge.backends.cuda.launch import Launch
 from pie_edge.backends.cuda.memory import Buffer, Pinned
 from pie_edge.backends.cuda.session import Session
 from pie_edge.backends.shared.grid import Count
 from pie_edge.backends.shared.inputs import Counts
 from pie_edge.backends.shared.slots import Flight, Slot, Slotted, Wiring
-
-_THREAD_LOCAL = 1
-"""Capturing concerns the capturing thread alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +31,26 @@ class Steps:
     counts: Sequence[str]
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Graph:
+    """Launches with grids for these counts, captured."""
+
+    launches: Sequence[Launch]
+    counts: Counts
+    handle: c_void_p
+
+
 @dataclass(eq=False)
 class PinnedSlot(Slot):
     upload: Pinned
     readback: Pinned | None
+
+
+class Step(NamedTuple):
+    """A slot that has a run's inputs, and what is launched for it."""
+
+    slot: PinnedSlot
+    graph: Graph
 
 
 class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
@@ -47,12 +61,21 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         self._session = session
         self._capacities = capacities
         self._steps: dict[Hashable, Steps] = {}
-        self._graphs: dict[Hashable, c_void_p] = {}
-        self._latest: tuple[Counts, c_void_p] | None = None
+        self._graphs: dict[Hashable, Graph] = {}
+        self._latest: tuple[Counts, Graph] | None = None
         gpu = session.gpu
         self._copy_in, self._launch, self._copy_out = map(
             gpu.raw, ("cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuMemcpyDtoHAsync_v2")
         )
+
+    @property
+    def name(self) -> str:
+        return self._wiring.name
+
+    @property
+    def slots(self) -> Sequence[PinnedSlot]:
+        """Those that it has, and will have."""
+        return self._slots
 
     def prepare(self, likely: Sequence[Counts]) -> None:
         """Capture these steps, and make a slot: compiles whatever has not been compiled yet."""
@@ -72,39 +95,79 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
 
     def run(self, given: Mapping[str, BytesLike]) -> Flight[PinnedSlot]:
         """Enqueue a step. Raises DeviceLost, and OutOfMemory where the driver has none left for it."""
-        slot, wiring, session = self._free_slot(), self._wiring, self._session
-        graph = self._graph_of(wiring.inputs.fill(slot.upload.view, given))
-        timeline = session.timeline
+        return self.launch(self.fill(self._free_slot(), given))
+
+    def is_free(self, number: int) -> bool:
+        """Whether its slot of this number, which there need not be yet, may be filled. Raises DeviceLost."""
+        return number >= len(self._slots) or self._is_free(self._slots[number])
+
+    def slot(self, number: int) -> PinnedSlot:
+        while number >= len(self._slots):
+            self._slots.append(self._new_slot())
+        return self._slots[number]
+
+    def fill(self, slot: PinnedSlot, given: Mapping[str, BytesLike]) -> Step:
+        """Of a free slot, a step that is to be enqueued next. Raises ValueError for inputs that don't fit."""
+        return Step(slot, self._graph_of(self._wiring.inputs.fill(slot.upload.view, given)))
+
+    def launch(self, step: Step) -> Flight[PinnedSlot]:
+        """Enqueue it. Raises as ``run`` does."""
+        session, slot = self._session, step.slot
+        timeline, back = session.timeline, self._back(slot)
         session.gpu.enter()
         with session.lock:
-            stream, inbox = timeline.stream, wiring.inbox
-            place = inbox.buffer.address + inbox.offset
-            status = self._copy_in(place, slot.upload.address, wiring.inputs.nbytes, stream)
-            status = status or self._launch(graph, stream)
-            if slot.readback is not None and wiring.outbox is not None:
-                place = wiring.outbox.buffer.address + wiring.outbox.offset
-                status = status or self._copy_out(slot.readback.address, place, wiring.outputs.nbytes, stream)
+            stream = timeline.stream
+            status = self._copy_in(*self._forth(slot), stream) or self._launch(step.graph.handle, stream)
+            if back is not None:
+                status = status or self._copy_out(*back, stream)
             try:
-                timeline.checked(status, f"run {wiring.name}")
+                timeline.checked(status, f"run {self.name}")
             finally:
                 # Also where there is no memory for a launch: the copy before it still reads the slot.
                 slot.last = timeline.mark()
         return self._flight(slot)
 
-    def _graph_of(self, counts: Counts) -> c_void_p:
+    def enqueue(self, step: Step, stream: c_void_p) -> None:
+        """Its copies and launches on a stream that is captured: they read the slot whenever that is launched."""
+        gpu, forth, back = self._session.gpu, self._forth(step.slot), self._back(step.slot)
+        if forth[-1]:
+            gpu.call("capture a step", "cuMemcpyHtoDAsync_v2", *forth, stream)
+        self._enqueue(step.graph.launches, step.graph.counts, stream)
+        if back is not None:
+            gpu.call("capture a step", "cuMemcpyDtoHAsync_v2", *back, stream)
+
+    def enqueued(self, step: Step, value: int) -> Flight[PinnedSlot]:
+        """It was, and is done when the timeline reaches ``value``."""
+        step.slot.last = value
+        return self._flight(step.slot)
+
+    def _forth(self, slot: PinnedSlot) -> tuple[int, int, int]:
+        """To which address the inputs are copied, from which, and how many bytes."""
+        inbox = self._wiring.inbox
+        return inbox.buffer.address + inbox.offset, slot.upload.address, self._wiring.inputs.nbytes
+
+    def _back(self, slot: PinnedSlot) -> tuple[int, int, int] | None:
+        """The same of outputs, if there are any."""
+        outbox = self._wiring.outbox
+        if slot.readback is None or outbox is None:
+            return None
+        return slot.readback.address, outbox.buffer.address + outbox.offset, self._wiring.outputs.nbytes
+
+    def _graph_of(self, counts: Counts) -> Graph:
         """The counts are mostly those of the step before."""
         if self._latest is None or counts != self._latest[0]:
             self._latest = counts, self._graph(counts)
         return self._latest[1]
 
-    def _graph(self, counts: Counts) -> c_void_p:
+    def _graph(self, counts: Counts) -> Graph:
         shape = self._wiring.plan.shape_of(counts)
         steps = self._of(shape)
         grids = self._rounded({name: counts[name] for name in steps.counts})
         key = shape, *grids.values()
         if key not in self._graphs:
-            self._graphs[key] = self._captured(steps.launches, grids)
-            destroy = partial(_destroy, self._session.gpu, self._graphs[key])
+            handle = self._captured(steps.launches, grids)
+            self._graphs[key] = Graph(steps.launches, grids, handle)
+            destroy = partial(graphs.destroy, self._session.gpu, handle)
             self._owned.others.append(partial(self._session.retire, destroy))
         return self._graphs[key]
 
@@ -124,37 +187,15 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         return found
 
     def _captured(self, launches: Sequence[Launch], counts: Counts) -> c_void_p:
-        """The launches as one graph, ready to be launched."""
-        session, gpu = self._session, self._session.gpu
         for launch in launches:
-            session.function_of(launch)
-        stream = gpu.made("make a stream", "cuStreamCreate", 1)
-        try:
-            graph = self._capture(launches, counts, stream)
-            try:
-                return gpu.made("make a graph", "cuGraphInstantiateWithFlags", graph, 0)
-            finally:
-                gpu.raw("cuGraphDestroy")(graph)
-        finally:
-            gpu.raw("cuStreamDestroy_v2")(stream)
+            self._session.function_of(launch)
+        return graphs.captured(self._session.gpu, partial(self._enqueue, launches, counts))
 
-    def _capture(self, launches: Sequence[Launch], counts: Counts, stream: c_void_p) -> c_void_p:
-        """All memory and functions are there already: capturing allocates and loads nothing, which a driver would refuse. It ends
-        whatever happens, since what is refused is refused to the whole thread."""
-        session, gpu, graph = self._session, self._session.gpu, c_void_p()
-        gpu.call("capture a step", "cuStreamBeginCapture_v2", stream, _THREAD_LOCAL)
-        try:
-            for launch in launches:
-                x, y, z = (extent.value(counts) if isinstance(extent, Count) else extent for extent in launch.grid)
-                if x and y and z:
-                    session.enqueue(launch, (x, y, z), stream)
-        except BaseException:
-            gpu.raw("cuStreamEndCapture")(stream, byref(graph))
-            if graph:
-                gpu.raw("cuGraphDestroy")(graph)
-            raise
-        gpu.call("capture a step", "cuStreamEndCapture", stream, byref(graph))
-        return graph
+    def _enqueue(self, launches: Sequence[Launch], counts: Counts, stream: c_void_p) -> None:
+        for launch in launches:
+            x, y, z = (extent.value(counts) if isinstance(extent, Count) else extent for extent in launch.grid)
+            if x and y and z:
+                self._session.enqueue(launch, (x, y, z), stream)
 
     def _read_back(self, slot: PinnedSlot) -> bytes:
         assert slot.readback is not None
@@ -171,7 +212,3 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         made = self._session.pinned(nbytes, what)
         self._owned.others.append(partial(self._session.unpin, made))
         return made
-
-
-def _destroy(gpu: Gpu, graph: c_void_p) -> None:
-    gpu.call("give back a graph", "cuGraphExecDestroy", graph)

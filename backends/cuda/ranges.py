@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pie_edge.backend import BytesLike
@@ -27,20 +27,26 @@ class Ranged:
     """A Recorded whose runs and reads are ranges."""
 
     def __init__(self, recorded: Any, name: str, nvtx: Any) -> None:
-        self._recorded = recorded
-        self._name = name
+        self.recorded = recorded
+        self.name = name
         self._nvtx = nvtx
 
     def run(self, given: Mapping[str, BytesLike]) -> Any:
-        return self._within(f"run {self._name}", self._recorded.run, given)
+        return self.within(f"run {self.name}", self.recorded.run, given)
 
     def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Any:
-        return self._recorded.run_slowly(given, between)
+        return self.recorded.run_slowly(given, between)
 
     def outputs(self, flight: Any) -> Mapping[str, memoryview]:
-        found: Mapping[str, memoryview] = self._within(f"read {self._name}", self._recorded.outputs, flight)
+        found: Mapping[str, memoryview] = self.within(f"read {self.name}", self.recorded.outputs, flight)
         return found
 
-    def _within(self, what: str, function: Callable[[Any], Any], given: Any) -> Any:
+    def within(self, what: str, function: Callable[[Any], Any], given: Any) -> Any:
         with self._nvtx.annotate(what, domain="pie-edge"):
             return function(given)
+
+
+def run_together(run: Callable[[Any], Any], runs: Sequence[tuple[Ranged, Mapping[str, BytesLike]]]) -> Any:
+    """All of them in one range."""
+    names = " and ".join(ranged.name for ranged, _ in runs)
+    return runs[0][0].within(f"run {names}", run, [(ranged.recorded, given) for ranged, given in runs])

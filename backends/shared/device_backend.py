@@ -252,16 +252,24 @@ class DeviceBackend(Generic[LiveT]):
         return executable
 
     def run(self, executable: DeviceExecutable, inputs: Mapping[str, BytesLike]) -> DeviceTicket:
-        if self._closed:
-            raise DeviceLost(f"{executable.program.name}: the {self.title} backend was closed")
-        if not executable.ran and executable.program.by_role(Role.OUTPUT):
-            self._first.begin(self._live.name)
-        executable.ran = True
+        (ticket,) = self._enqueued([executable], lambda: [executable.recorded.run(inputs)])
+        return ticket
+
+    def _enqueued(
+        self, executables: Sequence[DeviceExecutable], enqueue: Callable[[], Sequence[Any]]
+    ) -> list[DeviceTicket]:
+        """Of the flights that ``enqueue`` gives, one for each executable."""
+        for executable in executables:
+            if self._closed:
+                raise DeviceLost(f"{executable.program.name}: the {self.title} backend was closed")
+            if not executable.ran and executable.program.by_role(Role.OUTPUT):
+                self._first.begin(self._live.name)
+            executable.ran = True
         try:
-            flight = executable.recorded.run(inputs)
+            flights = enqueue()
         except DeviceLost as error:
-            return DeviceTicket(executable, self._live, None, str(error))
-        return DeviceTicket(executable, self._live, flight)
+            return [DeviceTicket(executable, self._live, None, str(error)) for executable in executables]
+        return [DeviceTicket(one, self._live, flight) for one, flight in zip(executables, flights, strict=True)]
 
     def poll(self, ticket: DeviceTicket | DeviceDownload) -> bool:
         """Also true where ``read`` would raise DeviceLost at once."""

@@ -125,12 +125,14 @@ class Slotted(ABC, Generic[B, LaunchT, SlotT]):
         return {} if slot is None else self._wiring.outputs.of(self._read_back(slot))
 
     def _free_slot(self) -> SlotT:
-        is_reached = self._timeline.is_reached
         for slot in self._slots:
-            if not slot.is_untaken() and is_reached(slot.last):
+            if self._is_free(slot):
                 return slot
         self._slots.append(self._new_slot())
         return self._slots[-1]
+
+    def _is_free(self, slot: SlotT) -> bool:
+        return not slot.is_untaken() and self._timeline.is_reached(slot.last)
 
     def _flight(self, slot: SlotT) -> Flight[SlotT]:
         """Of the slot's latest run."""

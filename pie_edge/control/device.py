@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pie_edge.backend import Backend, Executable, Ticket, WeightSource
+from pie_edge.backend import Backend, Executable, Run, Ticket, WeightSource, together
 from pie_edge.control import epilogues
 from pie_edge.control.batch import Batch, Readout, bucket_for
 from pie_edge.control.epilogues import Group
@@ -75,6 +75,7 @@ class Device:
         self.speculation_depth = settings.speculation_depth
         self._model = model
         self._backend = backend
+        self._run_together = together(backend)
         self._buffers = buffers
         self._models: dict[Bucket, tuple[StepLayout, Executable]] = {}
         self._epilogues: dict[tuple[str, int, Pool], Executable] = {}
@@ -127,11 +128,17 @@ class Device:
         # While a kernel compiles, a pass of the step may be taken up and its slot become the next one's: read it before.
         groups = epilogues.group(step)
         layout, executable = await self._step(bucket_for(step.inputs.counts, self.limit))
-        runs = [(group, await self._epilogue(group)) for group in groups]
-        ticket = self._backend.run(executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")})
-        # Before the epilogues: it is there when they are, and needs no wait of its own.
+        compiled = [await self._epilogue(group) for group in groups]
+
+        def runs() -> Iterator[Run]:
+            yield executable, {"step": memoryview(layout.pack(step.inputs)).cast("B")}
+            for group, epilogue in zip(groups, compiled, strict=True):
+                yield epilogue, group.inputs()
+
+        ticket, *others = self._run_together(runs())
+        # An epilogue leaves the logits as they are.
         samples = self._sample(step.readouts)
-        tickets = [(group, self._backend.run(compiled, group.inputs())) for group, compiled in runs]
+        tickets = list(zip(groups, others, strict=True))
         reading = asyncio.get_running_loop().create_task(self._read(step, ticket, samples, tickets, landed))
         return Flight(step, reading, self.opened != opened)
 
@@ -161,10 +168,10 @@ class Device:
     ) -> list[tuple[HostTensor, ...] | None]:
         try:
             # What went to the device last first: when it is there, so are the others, and a step is waited for once.
+            broken = await self._not_finite(*samples)
             results: dict[Readout, tuple[HostTensor, ...]] = {}
             for group, pending in reversed(tickets):
                 results |= group.split(await self._backend.read(pending))
-            broken = await self._not_finite(*samples)
             masses = memoryview(b"")
             if step.inputs.counts.observed:
                 masses = (await self._backend.read(ticket))[observe.MASSES]

@@ -11,6 +11,7 @@ pytest.importorskip("tests.support.needs_simt")
 
 from pie_edge.backends.cuda.backend import CudaBackend
 from pie_edge.backends.cuda.session import Session
+from pie_edge.backends.cuda.together import Together
 from pie_edge.errors import BackendError, DeviceLost, OutOfMemory
 from tests.backend import cuda_emulated
 from tests.backend.device import put
@@ -40,11 +41,19 @@ async def captured_over(backend: CudaBackend, prompt: list[int], count: int) -> 
         await engine.close()
 
 
+@pytest.fixture
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's Program and an epilogue's stay graphs of their own."""
+    monkeypatch.setattr(Together, "run", lambda self, runs: [one.run(given) for one, given in runs])
+
+
+@pytest.mark.usefixtures("apart")
 def test_a_growing_context_runs_the_graphs_that_were_captured_when_it_was_compiled() -> None:
     """From one page to seven: a decode's grids name neither pages nor the longest sequence."""
     run(lambda: _grown(split=256, prompt=[3], count=6 * PAGE, more=0))
 
 
+@pytest.mark.usefixtures("apart")
 def test_a_context_longer_than_a_split_is_captured_again_when_it_has_twice_the_splits_only() -> None:
     """Splits of two pages, over 56 tokens: two of them from the 17th, and four from the 33rd."""
     run(lambda: _grown(split=2 * PAGE, prompt=[3], count=6 * PAGE, more=2))
