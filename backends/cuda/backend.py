@@ -20,6 +20,7 @@ from pie_edge.backends.shared.open_device import OpenDevice, OpenedBackend
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.slots import Flight
 from pie_edge.backends.shared.weights import Weight
+from pie_edge.program.encodings import Affine, Encoding
 from pie_edge.program.ops import Program
 
 __all__ = ["CudaBackend", "Options", "open_cuda"]
@@ -43,6 +44,7 @@ class Live(OpenDevice):
     def __init__(self, options: Options, stop: Stop | None = None) -> None:
         gpu = Gpu(Driver(options.library), options.device)
         self.facts = facts = gpu.facts
+        self._exact = options.exact
         memory = min(options.memory or facts.memory, facts.memory)
         compile_kernels = options.compile_kernels or nvrtc.Compiler(facts.architecture, options.cache_dir)
         session = Session(gpu, memory, compile_kernels, stop)
@@ -55,6 +57,10 @@ class Live(OpenDevice):
     @property
     def driver(self) -> str:
         return tune.served(self.facts)
+
+    def supports(self, encoding: Encoding) -> bool:
+        """In exact mode no codes: beside them a value of x is rounded to 16 bits, so that they are widened to float32 instead."""
+        return super().supports(encoding) and not (self._exact and isinstance(encoding, Affine))
 
     def compile(self, program: Program, states: Mapping[str, Region[Any]], weights: Mapping[str, Weight]) -> Any:
         recorded = super().compile(program, states, weights)

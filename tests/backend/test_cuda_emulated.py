@@ -18,6 +18,7 @@ from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, open_cuda
 from pie_edge.backends.cuda.launch import Kernel
 from pie_edge.errors import BackendError, BackendUnavailable, DeviceLost, UsageError
+from pie_edge.program.encodings import Affine, Dense, DType
 from pie_edge.program.ops import Role
 from tests.backend import cases, cuda_emulated, openers
 from tests.backend.device import put
@@ -113,6 +114,16 @@ def test_what_a_card_is_lost_by_is_told_however_often_it_is_asked() -> None:
         run(test)
     finally:
         cuda_emulated.mend()
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_codes_are_left_to_be_widened_in_exact_mode_for_x_is_rounded_beside_them(exact: bool) -> None:
+    backend = cuda_emulated.opened(exact=exact)
+    codes = [encoding for encoding in (*cases.ENCODINGS, *cases.ODD_ENCODINGS) if isinstance(encoding, Affine)]
+    assert {backend.limits.supports(encoding) for encoding in codes} == {not exact}
+    assert all(backend.limits.supports(Dense(dtype)) for dtype in (DType.F32, DType.F16, DType.BF16))
+    assert backend.limits.supports(cases.MXFP4)
+    asyncio.run(backend.close())
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
