@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pie_edge.program.encodings import DType, Encoding
@@ -208,7 +208,7 @@ class Finding:
     """What a backend's ``probe()`` saw of this machine. A probe never raises, and leaves nothing allocated."""
 
     devices: tuple[str, ...]
-    """Usable ones by name, the driver's order; empty when there are none."""
+    """By name, the driver's order; empty when none can be used."""
     reason: str = ""
     """Why it can't be used here; empty when it can."""
     remedy: str = ""
@@ -220,3 +220,9 @@ class Finding:
     """Software devices beside real ones: taken only when asked for."""
     unseen: str = ""
     """What else there may be that isn't looked at, and how it would be: for whoever asks for a device that isn't here."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Those of ``devices`` that can't be used beside others that can, which keep their numbers; each with why, and the remedy."""
+
+    @property
+    def usable(self) -> tuple[str, ...]:
+        return tuple(name for name in self.devices if name not in self.refused)

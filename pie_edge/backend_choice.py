@@ -134,23 +134,31 @@ def _device(backend: str, found: Finding, wanted: str) -> str:
             f"backend {backend} was asked for, but {found.reason}; {found.remedy or 'use --backend auto'}"
         )
     if not wanted:
-        return found.devices[0]
-    devices = found.devices + found.spare
-    if _is_index(wanted) and int(wanted) < len(devices):
-        return devices[int(wanted)]
-    for name in devices:
-        if wanted.casefold() in name.casefold() and not _is_index(wanted):
-            return name
+        return found.usable[0]
+    for name in _like(wanted, found):
+        if name in found.refused:
+            raise BackendUnavailable(f"{found.refused[name]}; backend {backend} may use {_listed(found)}")
+        return name
     unseen = f". {found.unseen}" if found.unseen else ""
-    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(devices)}{unseen}")
+    raise BackendUnavailable(f"backend {backend} has no device {wanted!r}; it has {_listed(found)}{unseen}")
 
 
 def _is_index(device: str) -> bool:
     return device.isascii() and device.isdecimal()
 
 
-def _listed(devices: tuple[str, ...]) -> str:
-    return ", ".join(f"{index}: {name}" for index, name in enumerate(devices))
+def _like(wanted: str, found: Finding) -> list[str]:
+    """Devices of this number, or with this in their names: those that can be used come first."""
+    devices = found.devices + found.spare
+    if _is_index(wanted):
+        return list(devices[int(wanted) : int(wanted) + 1])
+    alike = [name for name in devices if wanted.casefold() in name.casefold()]
+    return sorted(alike, key=lambda name: name in found.refused)
+
+
+def _listed(found: Finding) -> str:
+    devices = enumerate(found.devices + found.spare)
+    return ", ".join(f"{index}: {name}" for index, name in devices if name not in found.refused)
 
 
 def has_variants(backend: str) -> bool:

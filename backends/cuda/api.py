@@ -15,7 +15,7 @@ LIBRARY = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 REQUIRED = 13_000
 """CUDA 13.0, which driver branch r580 is the first to serve."""
 REMEDY = "install NVIDIA's driver, branch r580 or newer"
-_OUT_OF_MEMORY, _DEVICE_UNAVAILABLE = 2, 46
+_OUT_OF_MEMORY, DEVICE_UNAVAILABLE = 2, 46
 NOT_READY = 600
 _LOST = frozenset({79, 214, 219, 220, 226, 700, 702, 703, 710, 714, 715, 716, 717, 718, 719, 720, 999})
 """Statuses after which this process's contexts are dead: memory or hardware faults, kernels that trapped or hung."""
@@ -109,7 +109,7 @@ class Driver:
         said = f"the NVIDIA driver failed to {what}: {self._text(status)}"
         if status in _LOST:
             raise DeviceLost(f"{said}; {_MEANT.get(status, 'the system log has it as an Xid')}")
-        if status == _DEVICE_UNAVAILABLE:
+        if status == DEVICE_UNAVAILABLE:
             raise BackendUnavailable(
                 f"{said}; another process has it for itself, or it is busy: end that one, let several have it with "
                 "`nvidia-smi --compute-mode=0`, or take another --device"

@@ -17,11 +17,11 @@ def describe() -> list[str]:
     except BackendError:
         return []
     lines = []
-    for name in found:
+    for ordinal, name in enumerate(found):
         try:
             gpu = Gpu(driver, name)
         except BackendError as error:
-            lines += [name, f"  refused: {error}"]
+            lines += [f"cuda:{ordinal}, {name}", f"  refused: {error}"]
             continue
         lines += [_title(gpu.facts), f"  {_abilities(gpu.facts)}; {numa.near(gpu.bus)}"]
         gpu.close()

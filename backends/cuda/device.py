@@ -9,15 +9,14 @@ from ctypes import byref, c_int, c_size_t, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
+from pie_edge.backends.cuda import cards
 from pie_edge.backends.cuda.api import REMEDY, REQUIRED, Driver, too_old
 from pie_edge.backends.cuda.probe import EMULATION
 from pie_edge.errors import BackendUnavailable
 
-OLDEST = 75
-"""Compute capability, times ten: Turing."""
 _RESERVE = 256 << 20
 """Left to the driver: contexts, graphs, local memory of kernels."""
-_PROCESSORS, _MAJOR, _MINOR = 16, 75, 76
+_PROCESSORS = 16
 _thread = threading.local()
 """``gpu`` is the one whose context is the thread's: several may be open, and a thread may call all of them."""
 
@@ -70,15 +69,13 @@ class Gpu:
         facts = Facts(
             name=name,
             ordinal=ordinal,
-            architecture=10 * _attribute(driver, device, _MAJOR) + _attribute(driver, device, _MINOR),
+            architecture=10 * _attribute(driver, device, cards.MAJOR) + _attribute(driver, device, cards.MINOR),
             processors=_attribute(driver, device, _PROCESSORS),
             memory=max(free - _RESERVE, free // 2),
             driver=_version(driver),
         )
-        if facts.architecture < OLDEST:
-            raise BackendUnavailable(
-                f"{name} has compute capability {facts.architecture / 10}; backend cuda needs {OLDEST / 10} or newer"
-            )
+        if refusal := cards.too_old(facts.architecture):
+            raise BackendUnavailable(f"{name} {refusal}; use another card, or another --backend")
         return facts
 
     def enter(self) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 from pie_edge import remedies
 from pie_edge.backend import Finding
-from pie_edge.backends.cuda.api import LIBRARY, REMEDY, REQUIRED, device_names, too_old, version_of
+from pie_edge.backends.cuda.api import LIBRARY, REMEDY, REQUIRED, too_old, version_of
+from pie_edge.backends.cuda.cards import cards
 
 EMULATION = "SIMT CPU emulation"
 """What the stand-in driver of the tests calls its device."""
@@ -30,12 +31,19 @@ def probe(open_library: Callable[[str], Any] = ctypes.CDLL) -> Finding:
         return Finding((), too_old(version), REMEDY)
     if status := driver.cuInit(0):
         return Finding((), f"the NVIDIA driver doesn't start (cuInit returned {status})", "check nvidia-smi")
-    devices = tuple(device_names(driver))
-    if not devices:
+    found = cards(driver)
+    usable = [card.name for card in found if not card.refusal]
+    if not found:
         return Finding((), "the NVIDIA driver sees no device", "check nvidia-smi")
+    if not usable:
+        return Finding((), "; ".join(f"{card.name} {card.refusal}" for card in found), found[0].remedy)
     if not has_compiler():
         return Finding((), "NVRTC, which compiles the kernels, is not installed", remedies.install("cuda"))
-    return Finding(devices, software=all(name.startswith(EMULATION) for name in devices))
+    return Finding(
+        tuple(card.name for card in found),
+        software=all(name.startswith(EMULATION) for name in usable),
+        refused={card.name: f"{card.name} {card.refusal}; {card.remedy}" for card in found if card.refusal},
+    )
 
 
 def has_compiler() -> bool:

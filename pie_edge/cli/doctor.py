@@ -96,7 +96,8 @@ print(json.dumps(dataclasses.asdict(found) | {"details": details}))
 
 
 def _verdict(name: str, finding: dict[str, Any]) -> Check:
-    devices = ", ".join(finding["devices"]) + (" (software)" if finding["software"] else "")
+    devices = ", ".join(name for name in finding["devices"] if name not in finding["refused"])
+    devices += " (software)" if finding["software"] else ""
     if finding["spare"]:
         devices += f"; only if asked for: {', '.join(finding['spare'])} (software)"
     if finding["reason"]:

@@ -83,6 +83,17 @@ def emulated(devices: int = 1, others: int = 0, lag: int = 0) -> Iterator[None]:
         driver.simt_lag(0)
 
 
+@contextmanager
+def card(device: int, seen: int = 0, mode: int = 0, held: bool = False) -> Iterator[None]:
+    """One device has this compute capability, times ten, and compute mode, and another process may hold it."""
+    driver = ctypes.CDLL(str(build.driver()))
+    driver.simt_card(device, seen, mode, int(held))
+    try:
+        yield
+    finally:
+        driver.simt_card(device, 0, 0, 0)
+
+
 def calls(*names: str) -> list[int]:
     """How often each of the driver's functions was called so far."""
     driver = ctypes.CDLL(str(build.driver()))

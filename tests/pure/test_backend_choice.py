@@ -182,11 +182,27 @@ def test_a_named_backend_is_never_replaced_by_another(machine: Machine) -> None:
         choose("cuda")
 
 
+def test_a_device_that_is_refused_keeps_its_number_and_is_never_taken(machine: Machine) -> None:
+    machine(cuda=Finding(("Old RTX", "RTX B"), refused={"Old RTX": "Old RTX is too old; use another"}))
+    for asked in (("auto", ""), ("cuda", ""), ("auto", "1"), ("cuda", "rtx")):
+        assert choose(*asked).devices == ("RTX B",)
+    for device in ("0", "old"):
+        with pytest.raises(
+            BackendUnavailable, match="^Old RTX is too old; use another; backend cuda may use 1: RTX B$"
+        ):
+            choose("cuda", device)
+    with pytest.raises(BackendUnavailable, match="no device '2'; it has 1: RTX B$"):
+        choose("cuda", "2")
+
+
 class PlayedCuda:
     """As much of the driver's API as the probe calls."""
 
-    def __init__(self, version: int = 13_000, devices: tuple[str, ...] = ("H200",), start: int = 0) -> None:
+    def __init__(
+        self, version: int = 13_000, devices: tuple[str, ...] = ("H200",), start: int = 0, capability: int = 90
+    ) -> None:
         self.version, self.devices, self.start = version, devices, start
+        self.attributes = {75: capability // 10, 76: capability % 10}
 
     def cuDriverGetVersion(self, out: Any) -> int:  # noqa: N802
         out._obj.value = self.version
@@ -203,6 +219,10 @@ class PlayedCuda:
         out._obj.value = ordinal
         return 0
 
+    def cuDeviceGetAttribute(self, out: Any, attribute: int, _: ctypes.c_int) -> int:  # noqa: N802
+        out._obj.value = self.attributes.get(attribute, 0)
+        return 0
+
     def cuDeviceGetName(self, name: Any, _: int, handle: ctypes.c_int) -> int:  # noqa: N802
         name.value = self.devices[handle.value].encode()
         return 0
@@ -217,9 +237,14 @@ class PlayedCuda:
         (PlayedCuda(12_090), (), "the NVIDIA driver serves CUDA 12.9, and 13.0 is needed"),
         (PlayedCuda(start=100), (), "the NVIDIA driver doesn't start (cuInit returned 100)"),
         (PlayedCuda(devices=()), (), "the NVIDIA driver sees no device"),
+        (
+            PlayedCuda(devices=("GTX 1080",), capability=61),
+            (),
+            "GTX 1080 has compute capability 6.1, and backend cuda needs 7.5 or newer",
+        ),
     ],
 )
-def test_the_cuda_probe_wants_driver_r580_and_a_device(
+def test_the_cuda_probe_wants_driver_r580_and_a_device_that_kernels_are_for(
     driver: PlayedCuda, devices: tuple[str, ...], reason: str
 ) -> None:
     found = probe_cuda(lambda _: driver)

@@ -20,13 +20,13 @@
 namespace {
 
 enum Status {
-  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NO_BINARY = 209,
+  SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, UNAVAILABLE = 46, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NO_BINARY = 209,
   NOT_FOUND = 500, NOT_READY = 600, ILLEGAL_ADDRESS = 700, LAUNCH_FAILED = 719, CAPTURING = 900,
 };
 struct Extent { unsigned x, y, z; };
 using Launch = int (*)(void**, Extent, Extent, size_t);
 
-struct Device { int broken = SUCCESS, retained = 0; size_t used = 0; };
+struct Device { int broken = SUCCESS, retained = 0; size_t used = 0; int architecture = 0, mode = 0, held = 0; };
 struct Function {
   Device* device;
   Launch launch;
@@ -100,6 +100,10 @@ extern "C" {
 void simt_driver(int driver_version, size_t total) { version = driver_version, memory = total; }
 void simt_architecture(int seen) { architecture = seen; }
 void simt_devices(int count) { count_of_devices = count; }
+// One device's own compute capability, times ten, or 0 for that of all; its compute mode; and whether another process holds it.
+void simt_card(int device, int seen, int mode, int held) {
+  devices[device].architecture = seen, devices[device].mode = mode, devices[device].held = held;
+}
 void simt_others(size_t nbytes) { others = nbytes; }   // of each device's memory, in use by other processes
 void simt_lag(int looks) { lag = looks; }              // how often an event isn't reached yet when it is looked at
 void simt_fail(const char* name, int status) { failing[name] = status; }  // the next call
@@ -121,14 +125,20 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 int cuDeviceGetName(char* name, int room, int) { snprintf(name, room, "SIMT CPU emulation"); return SUCCESS; }
 int cuDeviceGetPCIBusId(char* name, int room, int device) { snprintf(name, room, "0000:%02X:00.0", 10 + device); return SUCCESS; }
-int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {39, 1536},
+int cuDeviceGetAttribute(int* value, int attribute, int device) {
+  int architecture = devices[device].architecture ? devices[device].architecture : ::architecture;
+  const std::map<int, int> known = {{1, 1024}, {8, 49152}, {10, 32}, {16, 4}, {20, devices[device].mode}, {39, 1536},
       {75, architecture / 10}, {76, architecture % 10}, {97, (int)shared_limit()}, {134, -1}};
   auto found = known.find(attribute);
   *value = found == known.end() ? 0 : found->second;
   return SUCCESS;
 }
-int cuDevicePrimaryCtxRetain(void** made, int device) { ENTER; devices[device].retained++; *made = &devices[device]; return SUCCESS; }
+int cuDevicePrimaryCtxRetain(void** made, int device) {
+  ENTER;
+  if (devices[device].held || devices[device].mode == 2) return UNAVAILABLE;
+  devices[device].retained++, *made = &devices[device];
+  return SUCCESS;
+}
 int cuDevicePrimaryCtxRelease_v2(int device) { ENTER; devices[device].retained--; return SUCCESS; }
 int cuCtxSetCurrent(void* context) { current = static_cast<Device*>(context); return SUCCESS; }
 int cuMemGetInfo_v2(size_t* free_bytes, size_t* total) {
