@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pie_edge import remedies
-from pie_edge.backends.shared.whole_file import write_whole
+from pie_edge.backends.cuda.cubins import Cubins
 from pie_edge.errors import BackendError, BackendUnavailable
 
 KERNELS = Path(__file__).parent / "kernels"
@@ -44,21 +44,20 @@ class Compiler:
 
     def __init__(self, architecture: int, cache_dir: Path | None) -> None:
         self._architecture = architecture
-        self._cache_dir = None if cache_dir is None else cache_dir / "cuda"
+        self._cubins = None if cache_dir is None else Cubins(cache_dir / "cuda")
 
     def __call__(self, file: str, text: str, defines: tuple[str, ...]) -> bytes:
         """The cubin of a file, or of text in its place. Raises BackendError with what the compiler said."""
         text = text or sources()[file]
         options = (*options_for(self._architecture), *(f"-D{define}" for define in defines))
-        if self._cache_dir is None:
+        if self._cubins is None:
             return compiled(file, text, options)[0]
         digest = hashlib.sha256(repr((version(), text, sorted(headers().items()), options)).encode()).hexdigest()
-        kept = self._cache_dir / f"{file.removesuffix('.cu')}-{digest[:32]}.cubin"
-        with suppress(OSError):
-            return kept.read_bytes()
+        name = f"{file.removesuffix('.cu')}-{digest[:32]}.cubin"
+        if (kept := self._cubins.read(name)) is not None:
+            return kept
         made = compiled(file, text, options)[0]
-        with suppress(OSError):
-            write_whole(kept, made)
+        self._cubins.write(name, made)
         return made
 
 

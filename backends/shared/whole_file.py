@@ -14,6 +14,8 @@ def write_whole(path: Path, data: bytes) -> None:
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # else its new name may outlive a power cut, and its content not
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
