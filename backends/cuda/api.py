@@ -17,13 +17,15 @@ REQUIRED = 13_000
 REMEDY = "install NVIDIA's driver, branch r580 or newer"
 _OUT_OF_MEMORY, DEVICE_UNAVAILABLE = 2, 46
 NOT_READY = 600
-_LOST = frozenset({79, 214, 219, 220, 226, 700, 702, 703, 710, 714, 715, 716, 717, 718, 719, 720, 999})
-"""Statuses after which this process's contexts are dead: memory or hardware faults, kernels that trapped or hung."""
+LOST = frozenset({214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 911, 999})
+"""Statuses after which this process's contexts are dead: memory or hardware faults, kernels that trapped or hung, and what the
+driver can't say."""
 
 _MEANT = {
     214: "the card's memory has an error that ECC can't correct: `nvidia-smi -q -d ECC` counts them, and a restart takes the "
     "page out of use",
     700: "a kernel touched memory that isn't its own: this is a fault of pie-edge, please report it",
+    709: "the context has gone; the system log has why, as an Xid",
     719: "a kernel failed; the system log has it as an Xid",
 }
 
@@ -107,7 +109,7 @@ class Driver:
 
     def refuse(self, status: int, what: str) -> None:
         said = f"the NVIDIA driver failed to {what}: {self._text(status)}"
-        if status in _LOST:
+        if status in LOST:
             raise DeviceLost(f"{said}; {_MEANT.get(status, 'the system log has it as an Xid')}")
         if status == DEVICE_UNAVAILABLE:
             raise BackendUnavailable(

@@ -96,6 +96,17 @@ def test_a_card_for_one_process_that_nobody_holds_is_taken_and_not_kept_by_looki
         assert backend_choice.choose().device == FIRST
     after = cuda_emulated.calls(made, given)
     assert after[0] - before[0] == after[1] - before[1] > 0
+def test_errors_lose_a_device_where_nvidia_says_that_they_stick() -> None:
+    """It says so of most; not of faults of memory and links, of a context that has gone, nor of what it can't tell."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    sticks = ("any further CUDA work will return the same error", "context cannot be used anymore")
+    told = {status: " ".join((status.__doc__ or "").split()) for status in driver.CUresult}
+    said = {status for status, text in told.items() if any(words in text for words in sticks)}
+    if len(said) < 3:
+        pytest.skip("these bindings have no word of what a status means")
+    names = ("ECC_UNCORRECTABLE", "NVLINK_UNCORRECTABLE", "CONTEXT_IS_DESTROYED", "UNKNOWN")
+    said |= {getattr(driver.CUresult, f"CUDA_ERROR_{name}") for name in names}
+    assert {int(status) for status in said} == api.LOST
 
 
 def test_what_was_found_with_one_driver_is_not_taken_for_the_next_one_s() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pie_edge import __version__, resources
+from pie_edge.backends.cuda.api import REQUIRED
 from pie_edge.host.language import COMPONENTIZE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,6 +32,13 @@ def test_the_component_is_built_by_the_version_that_is_installed_for_it() -> Non
 def test_all_is_every_extra_of_users() -> None:
     [everything] = EXTRAS["all"]
     assert set(re.findall(r"\w+", everything.partition("[")[2])) == EXTRAS.keys() - {"all", "build", "test"}
+
+
+def test_what_compiles_cuda_s_kernels_is_of_the_version_that_the_oldest_driver_serves() -> None:
+    """What a newer one makes it need not load, nor need that know the oldest cards."""
+    major = REQUIRED // 1000
+    limited = [re.fullmatch(rf"([\w-]+)>={major}\.\d+,<{major + 1}; .*", wanted) for wanted in EXTRAS["cuda"]]
+    assert [found and found[1] for found in limited] == ["cuda-bindings", "nvidia-cuda-nvrtc"]
 
 
 def test_the_bootstraps_format_is_the_same_in_the_shell_and_in_python() -> None:
