@@ -40,6 +40,8 @@ class Limits:
     """Once lost, the device stays lost for this process: it isn't opened again."""
     opened: int = 1
     """How often the device was opened: what states held is gone each time that it is opened again."""
+    scarce: str = ""
+    """Where others have much of the device's memory: how much of how much was free when it was opened, and what to do."""
 
 
 class Buffer(Protocol):

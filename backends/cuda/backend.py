@@ -62,6 +62,10 @@ class Live(OpenDevice):
         """In exact mode no codes: beside them a value of x is rounded to 16 bits, so that they are widened to float32 instead."""
         return super().supports(encoding) and not (self._exact and isinstance(encoding, Affine))
 
+    @property
+    def scarce(self) -> str:
+        return str(self.facts.scarce)
+
     def compile(self, program: Program, states: Mapping[str, Region[Any]], weights: Mapping[str, Weight]) -> Any:
         recorded = super().compile(program, states, weights)
         return recorded if self._nvtx is None else ranges.Ranged(recorded, program.name, self._nvtx)

@@ -34,4 +34,4 @@ def _title(facts: Facts) -> str:
 
 
 def _abilities(facts: Facts) -> str:
-    return f"{facts.processors} multiprocessors; {facts.memory / 2**30:.1f} GiB that may be used now"
+    return f"{facts.processors} multiprocessors; {facts.memory / 2**30:.1f} of {facts.total / 2**30:.1f} GiB may be used now"

@@ -12,11 +12,15 @@ from typing import Any
 from pie_edge.backends.cuda import cards
 from pie_edge.backends.cuda.api import REMEDY, REQUIRED, Driver, too_old
 from pie_edge.backends.cuda.probe import EMULATION
-from pie_edge.errors import BackendUnavailable
+from pie_edge.backends.shared.memory import mib
+from pie_edge.errors import BackendUnavailable, OutOfMemory
 
 _RESERVE = 256 << 20
 """Left to the driver: contexts, graphs, local memory of kernels."""
+_LEAST = 64 << 20
+"""Nothing is opened with less to use: kernels couldn't even be tested."""
 _PROCESSORS = 16
+_OTHERS = "other processes use the rest: end one (`nvidia-smi` lists them), or take another --device or --backend"
 _thread = threading.local()
 """``gpu`` is the one whose context is the thread's: several may be open, and a thread may call all of them."""
 
@@ -31,9 +35,21 @@ class Facts:
     """Compute capability, times ten."""
     processors: int
     memory: int
-    """Free now, less what the driver will want; another process may use the card too."""
+    """Free when it was opened, less what the driver will want; another process may use the card too."""
     driver: int
     """The CUDA version that the driver serves, times a thousand."""
+    free: int = 0
+    total: int = 0
+
+    @property
+    def scarce(self) -> str:
+        """Where much of it was taken: how much of how much was free. The context takes a part of what isn't."""
+        if self.total - self.free <= self.total // 8 + (512 << 20):
+            return ""
+        return (
+            f"of whose {mib(self.total)} MiB {mib(self.free)} were free when it was opened: other processes use it, and "
+            "`nvidia-smi` lists them"
+        )
 
     @property
     def software(self) -> bool:
@@ -53,11 +69,11 @@ class Gpu:
     """An open device: its context, which each thread that calls makes its own first."""
 
     def __init__(self, driver: Driver, name: str) -> None:
-        """Raises BackendUnavailable."""
+        """Raises BackendUnavailable, and OutOfMemory."""
         self.driver = driver
         ordinal, found = _chosen(driver, name)
         self._device = _device(driver, ordinal)
-        self._context = driver.made("open its context", "cuDevicePrimaryCtxRetain", self._device)
+        self._context = _opened(driver, self._device, found)
         try:
             self.facts = self._looked_at(ordinal, found)
         except BaseException:
@@ -65,7 +81,7 @@ class Gpu:
             raise
 
     def _looked_at(self, ordinal: int, name: str) -> Facts:
-        driver, device, free = self.driver, self._device, self.free_memory()
+        driver, device, (free, total) = self.driver, self._device, self._memory()
         facts = Facts(
             name=name,
             ordinal=ordinal,
@@ -73,9 +89,13 @@ class Gpu:
             processors=_attribute(driver, device, _PROCESSORS),
             memory=max(free - _RESERVE, free // 2),
             driver=_version(driver),
+            free=free,
+            total=total,
         )
         if refusal := cards.too_old(facts.architecture):
             raise BackendUnavailable(f"{name} {refusal}; use another card, or another --backend")
+        if facts.memory < _LEAST:
+            raise OutOfMemory(f"{name} has {mib(free)} MiB free of {mib(total)}; {_OTHERS}")
         return facts
 
     def enter(self) -> None:
@@ -98,9 +118,13 @@ class Gpu:
 
     def free_memory(self) -> int:
         """Bytes that no process uses now."""
+        return self._memory()[0]
+
+    def _memory(self) -> tuple[int, int]:
+        """Bytes that are free, and all."""
         free, total = c_size_t(), c_size_t()
         self.call("tell its memory", "cuMemGetInfo_v2", byref(free), byref(total))
-        return free.value
+        return free.value, total.value
 
     @property
     def bus(self) -> str:
@@ -122,6 +146,14 @@ def _chosen(driver: Driver, name: str) -> tuple[int, str]:
         if not name or one == name:
             return ordinal, one
     raise BackendUnavailable(f"backend cuda has no device {name!r}; it has {', '.join(found) or 'none'}")
+
+
+def _opened(driver: Driver, device: int, name: str) -> c_void_p:
+    """A card's context. Raises BackendUnavailable, and OutOfMemory where other processes left none for it."""
+    try:
+        return driver.made("open its context", "cuDevicePrimaryCtxRetain", device)
+    except OutOfMemory:
+        raise OutOfMemory(f"{name} has no memory left to open it with; {_OTHERS}") from None
 
 
 def _version(driver: Driver) -> int:

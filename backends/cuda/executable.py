@@ -167,8 +167,7 @@ class Recorded(Slotted[Buffer, Launch, PinnedSlot]):
         if key not in self._graphs:
             handle = self._captured(steps.launches, grids)
             self._graphs[key] = Graph(steps.launches, grids, handle)
-            destroy = partial(graphs.destroy, self._session.gpu, handle)
-            self._owned.others.append(partial(self._session.retire, destroy))
+            self._owned.others.append(self._session.keep(handle))
         return self._graphs[key]
 
     def _of(self, shape: Hashable) -> Steps:

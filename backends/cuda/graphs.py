@@ -40,7 +40,3 @@ def _capture(gpu: Gpu, enqueue: Callable[[c_void_p], None], stream: c_void_p) ->
         raise
     gpu.call("capture a step", "cuStreamEndCapture", stream, byref(graph))
     return graph
-
-
-def destroy(gpu: Gpu, graph: c_void_p) -> None:
-    gpu.call("give back a graph", "cuGraphExecDestroy", graph)

@@ -13,6 +13,7 @@ from pie_edge.backend import Stop
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.launch import Kernel, Launch
 from pie_edge.backends.cuda.memory import Buffer, Memory, Pinned, Region
+from pie_edge.backends.cuda.rooms import Rooms
 from pie_edge.backends.cuda.tensors import described
 from pie_edge.backends.cuda.timeline import Timeline
 from pie_edge.backends.shared.download import Download
@@ -45,6 +46,8 @@ class Session(BaseSession[Buffer]):
         self._ring = Ring(STAGING, self.timeline.drain)
         self._staging: Pinned | None = None
         self._pinned: set[Pinned] = set()
+        self._rooms = Rooms(self.pinned, self.unpin, self.timeline.is_reached)
+        self._graphs: dict[int | None, c_void_p] = {}
 
     def device_buffer(self, nbytes: int, what: str) -> Buffer:
         """Raises OutOfMemory."""
@@ -63,6 +66,16 @@ class Session(BaseSession[Buffer]):
             self.memory.unpin(pinned)
 
         self.retire(destroy)
+
+    def keep(self, graph: c_void_p) -> Callable[[], None]:
+        """One that is ready to be launched: until what this gives is called, after the runs before that, or the session ends."""
+        self._graphs[graph.value] = graph
+
+        def destroy() -> None:
+            del self._graphs[graph.value]
+            self.gpu.call("give back a graph", "cuGraphExecDestroy", graph)
+
+        return partial(self.retire, destroy)
 
     def fill(self, region: Region, data: memoryview) -> None:
         """Bytes into memory that nothing has used before, ordered with runs as well: a copy beside the stream may still be on its
@@ -88,16 +101,17 @@ class Session(BaseSession[Buffer]):
     def download(self, regions: Sequence[Region]) -> Download:
         """Enqueue copying these regions to the host."""
         sizes = [region.nbytes for region in regions]
-        room, at, stream = self.pinned(max(sum(sizes), 1), "a download"), 0, self.timeline.stream
+        at, stream = 0, self.timeline.stream
         with self.lock:
             self.timeline.checked(0, "read")
+            room = self._rooms.take(sum(sizes))
             for region in regions:
                 if region.nbytes:
                     place = c_void_p(room.address + at)
                     self.gpu.call("read", "cuMemcpyDtoHAsync_v2", place, _address(region), region.nbytes, stream)
                 at += region.nbytes
             value = self.timeline.mark()
-        return Download(value, sizes, room.view, partial(self.unpin, room))
+        return Download(value, sizes, room.view, partial(self._rooms.give_back, room, value))
 
     def _stage(self, data: memoryview) -> c_void_p:
         """Room in the ring with the data in it; waits for what still reads there."""
@@ -115,8 +129,10 @@ class Session(BaseSession[Buffer]):
                 images = list(pool.map(self._image, wanted))
         else:
             images = [self._image(key) for key in wanted]
-        for key, image in zip(wanted, images, strict=True):
-            self._modules[key] = self.gpu.made(f"load {key[0]}", "cuModuleLoadData", ctypes.c_char_p(image))
+        with self.lock:
+            for key, image in zip(wanted, images, strict=True):
+                if key not in self._modules:  # another thread may have had the same idea
+                    self._modules[key] = self.gpu.made(f"load {key[0]}", "cuModuleLoadData", ctypes.c_char_p(image))
 
     def _image(self, module: Module) -> bytes:
         """Unless whoever opens the device has given it up."""
@@ -165,6 +181,8 @@ class Session(BaseSession[Buffer]):
         self._closed = True
         self._retired.clear()
         self.gpu.enter()
+        for graph in self._graphs.values():
+            self.gpu.raw("cuGraphExecDestroy")(graph)
         for module in self._modules.values():
             self.gpu.raw("cuModuleUnload")(module)
         for buffer in self._buffers:

@@ -9,7 +9,7 @@ first run goes one after the other, and its second is captured.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_void_p
 from functools import partial
 from itertools import count
@@ -25,13 +25,15 @@ MOST = 32
 """Combinations that are remembered: two steps in flight, of sixteen kinds."""
 
 Combination = tuple[Step, ...]
+Kept = tuple[c_void_p, Callable[[], None]]
+"""A graph, and what gives it back."""
 
 
 class Together:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._launch = session.gpu.raw("cuGraphLaunch")
-        self._graphs: dict[Combination, c_void_p | None] = {}
+        self._graphs: dict[Combination, Kept | None] = {}
         """What was used last comes last; None for what ran once. They keep slots, and no executable."""
         self._known: weakref.WeakSet[Recorded] = weakref.WeakSet()
         """Executables that are told of when nobody has them any more."""
@@ -58,15 +60,16 @@ class Together:
         if steps not in self._graphs:
             self._remember(recorded, steps)
             return None
-        graph = self._graphs.pop(steps)
-        if graph is None:
+        kept = self._graphs.pop(steps)
+        if kept is None:
             self._session.collect()
             try:
                 graph = graphs.captured(self._session.gpu, partial(_enqueue, recorded, steps))
             except OutOfMemory:  # the graphs of each are there
                 return None
-        self._graphs[steps] = graph
-        return graph
+            kept = graph, self._session.keep(graph)
+        self._graphs[steps] = kept
+        return kept[0]
 
     def _remember(self, recorded: Sequence[Recorded], steps: Combination) -> None:
         for one in recorded:
@@ -84,9 +87,9 @@ class Together:
                 self._drop(steps)
 
     def _drop(self, steps: Combination) -> None:
-        graph = self._graphs.pop(steps, None)
-        if graph is not None:
-            self._session.retire(partial(graphs.destroy, self._session.gpu, graph))
+        kept = self._graphs.pop(steps, None)
+        if kept is not None:
+            kept[1]()
 
 
 def _enqueue(recorded: Sequence[Recorded], steps: Combination, stream: c_void_p) -> None:

@@ -54,6 +54,10 @@ class Live(Protocol):
     def memory_limit(self) -> int: ...
 
     @property
+    def scarce(self) -> str:
+        """See ``Limits``."""
+
+    @property
     def max_binding(self) -> int: ...
 
     def supports(self, encoding: Encoding) -> bool:
@@ -187,6 +191,7 @@ class DeviceBackend(Generic[LiveT]):
             software=live.software,
             sticky=self._reopen is None,
             opened=self._opened,
+            scarce=live.scarce,
         )
 
     def footprint(

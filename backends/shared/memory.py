@@ -30,10 +30,10 @@ class BaseMemory:
         """``refused`` is why there is no more than that, where the limit allows it."""
         raised = ", raise memory" if self.limit < self._most and not refused else ""
         return OutOfMemory(
-            f"{what} needs {_mib(nbytes)} MiB of {self._name}; {_mib(self.limit - self.used)} of {_mib(self.limit)} MiB are free"
+            f"{what} needs {mib(nbytes)} MiB of {self._name}; {mib(self.limit - self.used)} of {mib(self.limit)} MiB are free"
             f"{', but ' if refused else ''}{refused}. Lower kv_memory{raised} in the configuration, or take a smaller model"
         )
 
 
-def _mib(nbytes: int) -> str:
+def mib(nbytes: int) -> str:
     return f"{nbytes / 2**20:.1f}"

@@ -67,6 +67,11 @@ class Named:
         return bool(self.facts.software)
 
     @property
+    def scarce(self) -> str:
+        """See ``Limits``."""
+        return ""
+
+    @property
     def lost(self) -> bool:
         """See ``device_backend.Live``."""
         return False

@@ -125,11 +125,12 @@ class Needs:
         recurrent = f"{_mib(self.slots)} for {self.cache.state_slots} slots of recurrent state, " if self.slots else ""
         fewer = settings.kv_memory - self.pages > self.page
         asked = f" (kv_memory asks for {_mib(settings.kv_memory)}: more than the device binds)" if fewer else ""
+        scarce = f", {limits.scarce}" if limits.scarce and not _capped(settings, self.memory) else ""
         remedy = _more_room(settings, self.memory, least(model, backend, settings, self))
         raise OutOfMemory(
             f"{name} needs {_mib(self.weights)} MiB for its weights, {recurrent}{_mib(self.pages)} for KV pages{asked}, "
             f"{_mib(self.logits)} for logits and {_mib(work)} to work with; the {limits.backend} backend may use "
-            f"{_mib(self.memory)} MiB of {limits.device}. {remedy}"
+            f"{_mib(self.memory)} MiB of {limits.device}{scarce}. {remedy}"
         )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from dataclasses import replace
+from threading import Barrier, BrokenBarrierError
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +14,7 @@ import pytest
 pytest.importorskip("tests.support.needs_simt")
 
 from pie_edge.backends.cuda.backend import CudaBackend
+from pie_edge.backends.cuda.launch import Kernel
 from pie_edge.backends.cuda.session import Session
 from pie_edge.backends.cuda.together import Together
 from pie_edge.errors import BackendError, DeviceLost, OutOfMemory
@@ -80,6 +85,45 @@ def test_a_capture_that_fails_leaves_neither_the_thread_capturing_nor_its_graph(
         assert [after - then for after, then in zip(cuda_emulated.calls(*made), before, strict=True)] == [1, 1, 1, 1]
         executable = await backend.compile(doubling(), {"x": buffer})
         await backend.read(backend.run(executable, {}))
+        await backend.close()
+
+    run(test)
+
+
+def test_graphs_end_with_their_session_also_where_somebody_still_has_the_program() -> None:
+    async def test() -> None:
+        made = ("cuGraphInstantiateWithFlags", "cuGraphExecDestroy")
+        before = cuda_emulated.calls(*made)
+        backend = cuda_emulated.opened()
+        buffer = await put(backend, np.ones(8, np.float32))
+        kept = await backend.compile(doubling(), {"x": buffer})
+        dropped = await backend.compile(doubling(), {"x": buffer})
+        await backend.read(backend.run(dropped, {}))
+        del dropped
+        await backend.close()
+        made_now, destroyed = (now - then for now, then in zip(cuda_emulated.calls(*made), before, strict=True))
+        assert made_now == destroyed > 1
+        del kept
+        assert cuda_emulated.calls(made[1])[0] - before[1] == destroyed
+
+    run(test)
+
+
+def test_threads_that_want_the_same_kernels_load_them_once() -> None:
+    async def test() -> None:
+        together = Barrier(2)
+
+        def compiled(*module: Any) -> bytes:
+            with suppress(BrokenBarrierError):
+                together.wait(timeout=5)  # both have found that it isn't there
+            return cuda_emulated.ordinary(*module)
+
+        backend = cuda_emulated.opened(compile_kernels=compiled)
+        before = cuda_emulated.calls("cuModuleLoadData")[0]
+        kernel = Kernel("norm.cu", "rms_norm")
+        prepared = [asyncio.to_thread(backend._live.session.prepare, [kernel]) for _ in range(2)]
+        await asyncio.gather(*prepared)
+        assert cuda_emulated.calls("cuModuleLoadData")[0] - before == 1
         await backend.close()
 
     run(test)

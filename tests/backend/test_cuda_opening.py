@@ -96,6 +96,8 @@ def test_a_card_for_one_process_that_nobody_holds_is_taken_and_not_kept_by_looki
         assert backend_choice.choose().device == FIRST
     after = cuda_emulated.calls(made, given)
     assert after[0] - before[0] == after[1] - before[1] > 0
+
+
 def test_errors_lose_a_device_where_nvidia_says_that_they_stick() -> None:
     """It says so of most; not of faults of memory and links, of a context that has gone, nor of what it can't tell."""
     driver = pytest.importorskip("cuda.bindings.driver")

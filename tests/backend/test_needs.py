@@ -126,7 +126,7 @@ def test_a_model_loads_and_answers_with_as_much_memory_as_it_is_said_to_need_and
     asyncio.run(asyncio.wait_for(test(), 120))
 
 
-@pytest.mark.parametrize(("name", "max_binding"), [("cpu", 0), ("vulkan", 0), ("vulkan", 1 << 20)])
+@pytest.mark.parametrize(("name", "max_binding"), [("cpu", 0), ("cuda", 0), ("vulkan", 0), ("vulkan", 1 << 20)])
 def test_loading_takes_what_was_counted(name: str, max_binding: int) -> None:
     """Large matrices and small ones, in four bits, in parts where nothing large can be bound."""
 
@@ -148,7 +148,8 @@ def test_loading_takes_what_was_counted(name: str, max_binding: int) -> None:
         counted = found.weights + found.pages + found.logits + found.states
         assert counted <= taken <= counted + found.working
         matrices = sum(w.shape[0] * w.shape[1] for w in llama.weights(WIDE) if len(w.shape) == 2)
-        assert found.weights == pytest.approx(5 / 8 * matrices, rel=0.1)
+        whole_pages = name == "cuda"  # of 2 MiB
+        assert found.weights == pytest.approx(5 / 8 * matrices, rel=0.2 if whole_pages else 0.1)
         await engine.close()
 
     asyncio.run(asyncio.wait_for(test(), 120))

@@ -78,6 +78,9 @@ int waited(void* given) {
   return stream->captured ? CAPTURING : SUCCESS;
 }
 
+// Of device memory, by an allocation: from 1 MiB on whole pages of 2 MiB.
+size_t taken(size_t nbytes) { return nbytes < (1 << 20) ? nbytes : (nbytes + (2 << 20) - 1) >> 21 << 21; }
+
 int told_to_fail(const char* name) {
   auto found = failing.find(name);
   if (found == failing.end()) return SUCCESS;
@@ -152,12 +155,12 @@ int cuMemAlloc_v2(uint64_t* place, size_t nbytes) {
   ENTER_OUTSIDE_CAPTURES;
   if (int status = refused(current)) return status;
   if (nbytes == 0) return INVALID_VALUE;
-  if (current->used + others + nbytes > memory) return OUT_OF_MEMORY;
+  if (current->used + others + taken(nbytes) > memory) return OUT_OF_MEMORY;
   Guarded made = guarded(nbytes, 256);
   if (!made.place) return OUT_OF_MEMORY;
   *place = (uint64_t)made.place;
   mappings[*place] = {current, made.base, made.room, nbytes};
-  current->used += nbytes;
+  current->used += taken(nbytes);
   return SUCCESS;
 }
 int cuMemFree_v2(uint64_t place) {
@@ -166,7 +169,7 @@ int cuMemFree_v2(uint64_t place) {
   if (found == mappings.end()) return INVALID_VALUE;
   if (found->second.device != current) return INVALID_CONTEXT;
   munmap(found->second.base, found->second.nbytes);
-  current->used -= found->second.asked;
+  current->used -= taken(found->second.asked);
   mappings.erase(found);
   return SUCCESS;
 }
