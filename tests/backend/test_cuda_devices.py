@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_simt")
@@ -29,7 +30,8 @@ from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Role
 from tests.backend import cases, cuda_emulated
 from tests.backend.cuda_emulated import ON_CARD, break_device, emulated, mend
-from tests.backend.device import assert_close, run_case
+from tests.backend.device import assert_close, put, run_case
+from tests.backend.protocol_on_backend import doubling
 from tests.backend.test_engine import expected, greedy, run
 from tests.backend.test_handles import autoregress
 from tests.simt import build
@@ -304,6 +306,9 @@ def test_a_profiler_sees_each_launch_and_read_and_without_one_there_is_nothing(m
         backend = cuda_emulated.opened()
         for output, found in (await run_case(backend, case)).items():
             assert_close(found, case.expected()[output], case)
+        pair = [await backend.compile(doubling(), {"x": await put(backend, np.ones(8, np.float32))}) for _ in "xy"]
+        for ticket in backend.run_together([(one, {}) for one in pair]):
+            assert (await backend.read(ticket)).popitem()[1].tolist() == [2.0] * 8
         await backend.close()
 
     run(test)
@@ -313,6 +318,7 @@ def test_a_profiler_sees_each_launch_and_read_and_without_one_there_is_nothing(m
     monkeypatch.setenv(ranges.INJECTED, "/a/profiler's/library.so")
     run(test)
     name = case.program.name
-    assert set(told) == {(f"run {name}", "pie-edge"), (f"read {name}", "pie-edge")}
+    parts = (f"run {name}", f"read {name}", "run double and double", "read double")
+    assert set(told) == {(part, "pie-edge") for part in parts}
     monkeypatch.setitem(sys.modules, "nvtx", None)
     assert ranges.marker() is None

@@ -53,7 +53,7 @@ def test_a_cubin_for_a_card_is_no_kernel_of_the_emulator() -> None:
     run(test)
 
 
-def test_a_step_is_one_copy_in_one_graph_and_one_copy_out() -> None:
+def test_a_program_on_its_own_is_one_copy_in_one_graph_and_one_copy_out() -> None:
     """However many kernels it has, and however many steps go before the first is read."""
     names = ("cuMemcpyHtoDAsync_v2", "cuGraphLaunch", "cuMemcpyDtoHAsync_v2", "cuEventRecord", "cuLaunchKernel")
     blocking = "cuStreamSynchronize"
