@@ -210,6 +210,9 @@ class Connection:
                     self._take(from_server(data))
         except PieError as error:
             self._end(error)  # whoever holds the connection closes it
+        except Exception as error:
+            self._end(Disconnected(f"the connection has ended: {type(error).__name__}: {error}; please report it"))
+            raise
 
     def _take(self, message: FromServer) -> None:
         match message:

@@ -19,6 +19,7 @@ from pie_edge.config import ServeSettings
 from pie_edge.errors import PieError, UsageError
 from pie_edge.server import models, openapi
 from pie_edge.server.access import BEARER, Access
+from pie_edge.server.failures import expected
 from pie_edge.server.gate import Gate
 from pie_edge.server.generation import Service
 
@@ -67,9 +68,7 @@ def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]
         return next((provider.key for provider in known if provider.paths.match(path)), BEARER)
 
     async def failed(request: Request, error: Exception) -> Response:
-        return refuse(
-            request.url.path, 500, PieError(f"pie-edge failed: {type(error).__name__}: {error}; please report it")
-        )
+        return refuse(request.url.path, 500, expected(error))
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import secrets
 import string
 import sys
@@ -110,15 +111,18 @@ def _list(message: str) -> list[Any]:
 def _made(kind: str, fields: list[Any]) -> Event:
     try:
         return _KINDS[kind](*fields)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, AttributeError, OverflowError):
         raise _broken([kind, *fields]) from None
 
 
 def _error(code: str, text: str, tokens: Any, limit: Any, part: Any = None) -> PieError:
     kind = by_code(code)
-    if kind is ContextOverflow:
+    if kind is not ContextOverflow:
+        return kind(text)
+    try:
         return ContextOverflow(text, *(None if count is None else _whole(count) for count in (tokens, limit, part)))
-    return kind(text)
+    except ValueError:
+        return _broken(["x", code, text, tokens, limit, part])
 
 
 def _broken(what: object) -> InferletFailed:
@@ -143,8 +147,16 @@ def _piece(choice: Any, text: Any, logprobs: Any = ()) -> Piece:
 
 def _logprob(entry: Any) -> TokenLogprob:
     token, data, logprob, top = entry
-    likeliest = tuple(TokenLogprob(_whole(t), d.encode("latin-1"), float(p)) for t, d, p in top)
-    return TokenLogprob(_whole(token), data.encode("latin-1"), None if logprob is None else float(logprob), likeliest)
+    likeliest = tuple(TokenLogprob(_whole(t), d.encode("latin-1"), _log(p)) for t, d, p in top)
+    return TokenLogprob(_whole(token), data.encode("latin-1"), None if logprob is None else _log(logprob), likeliest)
+
+
+def _log(value: Any) -> float:
+    """Of a probability. No answer's JSON has a place for what is none."""
+    found = float(value)
+    if not found < math.inf:
+        raise ValueError(value)
+    return found
 
 
 def _call(choice: Any, index: Any, id: Any, name: Any) -> CallBegan:

@@ -84,3 +84,10 @@ def failure(error: PieError) -> Failure:
         if issubclass(kind, known):
             return Failure(status, name, error.message, *counts)
     return Failure(500, "internal", error.message)
+
+
+def expected(error: Exception) -> PieError:
+    """The error itself if it is of the tree; else one that says whose fault it is."""
+    if isinstance(error, PieError):
+        return error
+    return PieError(f"pie-edge failed: {type(error).__name__}: {error}; please report it")

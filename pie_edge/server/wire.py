@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
+from pydantic_core import from_json
 from starlette.responses import Response
 
 from pie_edge.server.invalid import InvalidBody, told
@@ -28,9 +30,35 @@ def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
         near = (one for one in errors if _numbers(one) == _numbers(first))
         same = [one for one in near if _place(one["loc"], tags, whole)[0] == place]
         raise told(place, first, same) from None
-    # What the validator can't see: of two fields with one name it takes the last.
-    json.loads(body, object_pairs_hook=_distinct, parse_constant=_no_number)
+    # What the validator can't see: of two fields with one name it takes the last, and 1e999 is infinity to it.
+    try:
+        json.loads(body, object_pairs_hook=_distinct, parse_constant=_no_number, parse_float=_finite)
+    except _Overflow as error:
+        place = next(_infinities(json.loads(body)))
+        raise InvalidBody(
+            place, f"{error.args[0]:.80} is beyond the numbers that there are here", "finite_number"
+        ) from None
     return found
+
+
+class _Overflow(ValueError):  # noqa: N818
+    """A number as it is written."""
+
+
+def _finite(number: str) -> float:
+    found = float(number)
+    if math.isinf(found):
+        raise _Overflow(number)
+    return found
+
+
+def _infinities(value: Any, place: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
+    """Their places."""
+    if isinstance(value, float) and math.isinf(value):
+        yield place
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        yield from _infinities(part, (*place, name))
 
 
 def _telling(errors: Sequence[Any]) -> Any:
@@ -109,6 +137,14 @@ def _check_twin(model: type[BaseModel], place: Sequence[int | str], holder: Any,
 def text(value: object) -> str:
     """Compact JSON."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def said(given: str, cut: bool = False) -> Any:
+    """What a JSON text of a model's says; of one that was ``cut``, as far as it came. Raises ValueError for one that is none, and
+    for one that couldn't be sent on: a number such as 1e999 is infinity."""
+    found = from_json(given, allow_partial="trailing-strings" if cut else False, allow_inf_nan=False)
+    text(found)
+    return found
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

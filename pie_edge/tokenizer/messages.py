@@ -149,6 +149,7 @@ def _object(text: str) -> Any:
     """The object that JSON text holds; text that holds none stays as the model wrote it."""
     try:
         value = json.loads(text)
+        json.dumps(value, allow_nan=False)  # 1e999 is infinity, which no JSON has
     except ValueError:
         return text
     return value if isinstance(value, dict) else text

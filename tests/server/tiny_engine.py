@@ -54,11 +54,15 @@ async def open_engine(settings: Settings, progress: Any) -> Opened:
         backend.lost = DeviceLost(why)
         return ""
 
+    def fail(why: str) -> str:
+        """As no answer should."""
+        raise KeyError(why)
+
     async def close() -> None:
         await host.close()
         await engine.close()
 
-    answers = {"held": held, "lose": lose, "metrics": lambda _: json.dumps({"info": {}} | host.metrics())}
+    answers = {"held": held, "lose": lose, "fail": fail, "metrics": lambda _: json.dumps({"info": {}} | host.metrics())}
     return Opened(host, CARD, answers, close)
 
 

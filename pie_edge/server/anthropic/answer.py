@@ -6,8 +6,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pydantic_core import from_json
-
+from pie_edge.server import wire
 from pie_edge.server.anthropic.signature import sign
 from pie_edge.server.generation import Began, CallArguments, CallBegan, Ended, Event, Piece, Thought, Usage
 
@@ -125,7 +124,7 @@ def message(events: Iterable[WireEvent]) -> dict[str, Any]:
 def _arguments(text: str) -> Any:
     """As far as they came: ``max_tokens`` may have cut them. What is no JSON object is wrapped as Anthropic's own pages do it."""
     try:
-        values = from_json(text, allow_partial="trailing-strings", allow_inf_nan=False)
+        values = wire.said(text, cut=True)
     except ValueError:
         values = None
     return values if isinstance(values, dict) else {"INVALID_JSON": text}

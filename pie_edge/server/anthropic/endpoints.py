@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -36,10 +37,9 @@ def routes(service: Service) -> list[Route]:
         check_model(body.model, service.card)
         events = service.generate(translate.request(body, service.card))
         if body.stream:
-            coming = await streams.attended(request, streams.begun(events))
-            response = streams.event_stream(_lines(body.model, coming), _failed)
+            response = await streams.streamed(request, events, partial(_lines, body.model), _failed)
         else:
-            response = wire.json_response(await streams.attended(request, _whole(body.model, events)))
+            response = wire.json_response(await streams.whole(request, events, partial(_whole, body.model)))
         response.headers["request-id"] = request_id()
         return response
 
@@ -58,11 +58,10 @@ def routes(service: Service) -> list[Route]:
 
 async def _whole(model: str, events: AsyncGenerator[Event, None]) -> dict[str, Any]:
     stream = Stream(model)
-    async with aclosing(events):
-        return message([one async for event in events for one in stream.push(event)])
+    return message([one async for event in events for one in stream.push(event)])
 
 
-async def _lines(model: str, events: AsyncGenerator[Event, None]) -> AsyncIterator[str]:
+async def _lines(model: str, events: AsyncGenerator[Event, None]) -> AsyncGenerator[str, None]:
     stream = Stream(model)
     async with aclosing(with_pauses(events, PING_SECONDS)) as coming:
         async for event in coming:

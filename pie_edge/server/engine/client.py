@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import logging
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,9 @@ from pie_edge.protocol.messages import (
     Welcome,
 )
 from pie_edge.server.engine.running import Running
+from pie_edge.server.failures import expected
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from pie_edge.server.engine.desk import Desk
@@ -191,8 +195,12 @@ class Client(asyncio.Protocol):
             reply = self._do(message)
         except ProtocolError:
             raise
-        except PieError as error:
-            reply = Refused(message.id, error.code, error.message)
+        except Exception as error:
+            # Of one request, whatever it is: others share the connection.
+            told = expected(error)
+            if told is not error:
+                _log.error("a request failed", exc_info=error)
+            reply = Refused(message.id, told.code, told.message)
         self._answer(reply)
 
     def _answer(self, reply: FromServer) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import from_json
-
+from pie_edge.server import wire
 from pie_edge.server.generation import (
     CallArguments,
     CallBegan,
@@ -87,7 +86,7 @@ class Stream:
         if call is None:
             return
         try:
-            values = from_json(arguments or ("" if cut else "{}"), allow_inf_nan=False)
+            values = wire.said(arguments or ("" if cut else "{}"))
         except ValueError:
             values = None
         if isinstance(values, dict):

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from pie_edge.errors import ModelNotFound, PieError, UsageError
@@ -80,17 +80,17 @@ async def _generate(request: Request, service: Service) -> Response:
     body = await _body(request, service)
     stream = Stream(service.card.name, translate.shows_thoughts(body))
     chunks = _chunks(stream, service.generate(translate.request(body, service.card)))
-    return wire.json_response(await streams.attended(request, _whole(chunks)))
+    return wire.json_response(await streams.whole(request, chunks, _whole))
 
 
 async def _stream(request: Request, service: Service, as_events: bool) -> Response:
     body = await _body(request, service)
     stream = Stream(service.card.name, translate.shows_thoughts(body))
-    events = await streams.attended(request, streams.begun(service.generate(translate.request(body, service.card))))
-    chunks = _chunks(stream, events)
-    if as_events:
-        return streams.event_stream(_as_events(chunks), lambda error: wire.event(_failed(error)))
-    return StreamingResponse(_as_list(chunks), media_type="application/json")
+    form = _Events() if as_events else _List()
+    events = service.generate(translate.request(body, service.card))
+    return await streams.streamed(
+        request, events, lambda begun: form.texts(_chunks(stream, begun)), form.failed, form.media_type
+    )
 
 
 async def _count(request: Request, service: Service) -> Response:
@@ -115,27 +115,39 @@ async def _chunks(stream: Stream, events: AsyncGenerator[Event, None]) -> AsyncG
 
 
 async def _whole(chunks: AsyncGenerator[Chunk, None]) -> Chunk:
-    async with aclosing(chunks):
-        return whole([chunk async for chunk in chunks])
+    return whole([chunk async for chunk in chunks])
 
 
-async def _as_events(chunks: AsyncGenerator[Chunk, None]) -> AsyncIterator[str]:
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            yield wire.event(chunk)
+class _Events:
+    media_type = streams.EVENTS
 
-
-async def _as_list(chunks: AsyncGenerator[Chunk, None]) -> AsyncIterator[str]:
-    """An error in their midst is the last of them."""
-    before = "["
-    try:
+    async def texts(self, chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[str, None]:
         async with aclosing(chunks):
             async for chunk in chunks:
-                yield before + wire.text(chunk)
-                before = ",\n"
-    except PieError as error:
-        yield before + wire.text(_failed(error))
-    yield "]"
+                yield wire.event(chunk)
+
+    def failed(self, error: PieError) -> str:
+        return wire.event(_failed(error))
+
+
+class _List:
+    """An error in the midst of the chunks is the last of them."""
+
+    media_type = "application/json"
+
+    def __init__(self) -> None:
+        self._before = "["
+
+    async def texts(self, chunks: AsyncGenerator[Chunk, None]) -> AsyncGenerator[str, None]:
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                text = wire.text(chunk)
+                yield self._before + text
+                self._before = ",\n"
+        yield "]"
+
+    def failed(self, error: PieError) -> str:
+        return f"{self._before}{wire.text(_failed(error))}]"
 
 
 def _failed(error: PieError) -> Chunk:

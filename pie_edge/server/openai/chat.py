@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,9 +40,8 @@ async def create(service: Service, request: Request) -> Response:
     schema = form_of(asked, "response_format.json_schema.schema")
     events = placed(service.generate(asked), "messages", schema)
     if body.stream:
-        begun = await streams.attended(request, streams.begun(events))
-        return streams.event_stream(_lines(begun, head, body), in_stream)
-    return wire.json_response(await streams.attended(request, _whole(events, head, body)))
+        return await streams.streamed(request, events, lambda begun: _lines(begun, head, body), in_stream)
+    return wire.json_response(await streams.whole(request, events, lambda coming: _whole(coming, head, body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ async def _whole(events: AsyncIterator[Event], head: Head, body: ChatBody) -> di
     )
 
 
-async def _lines(events: AsyncIterator[Event], head: Head, body: ChatBody) -> AsyncIterator[str]:
+async def _lines(events: AsyncIterator[Event], head: Head, body: ChatBody) -> AsyncGenerator[str, None]:
     counted = body.counts_usage
     more: dict[str, Any] = {"usage": None} if counted else {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,9 +30,8 @@ async def create(service: Service, request: Request) -> Response:
     generations = zip(body.requests(), body.places(), strict=True)
     events = streams.merged([placed(service.generate(one), place) for one, place in generations])
     if body.stream:
-        begun = await streams.attended(request, streams.begun(events))
-        return streams.event_stream(_lines(begun, head, body), in_stream)
-    return wire.json_response(await streams.attended(request, _whole(events, head, body)))
+        return await streams.streamed(request, events, lambda begun: _lines(begun, head, body), in_stream)
+    return wire.json_response(await streams.whole(request, events, lambda coming: _whole(coming, head, body)))
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ def _best(several: list[_Choice], count: int) -> list[_Choice]:
     return several if len(several) == count else sorted(several, key=lambda one: one.likelihood, reverse=True)[:count]
 
 
-async def _lines(events: Events, head: Head, body: CompletionsBody) -> AsyncIterator[str]:
+async def _lines(events: Events, head: Head, body: CompletionsBody) -> AsyncGenerator[str, None]:
     more: dict[str, Any] = {"usage": None} if body.counts_usage else {}
     used = Usage(0, 0, 0)
     lengths: dict[int, int] = {}

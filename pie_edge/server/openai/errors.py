@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -12,7 +11,7 @@ from starlette.responses import Response
 from pie_edge.errors import ContextOverflow, GrammarError, ModelNotFound, PieError, Unauthorized, UsageError
 from pie_edge.server.failures import Failure, failure
 from pie_edge.server.generation import Card, Event, Request
-from pie_edge.server.wire import json_response
+from pie_edge.server.wire import event, json_response
 
 _TYPES = {
     "invalid": "invalid_request_error",
@@ -71,8 +70,8 @@ async def placed(
     """The events of a generation. What its prompt, or the form of its answer, is refused for is told by its place."""
     async with aclosing(events):
         try:
-            async for event in events:
-                yield event
+            async for one in events:
+                yield one
         except ContextOverflow as error:
             raise TooLong(error, prompt) from None
         except GrammarError as error:
@@ -124,4 +123,4 @@ def _message(error: PieError, told: Failure) -> str:
 
 def in_stream(error: PieError) -> str:
     """As an event of a stream that has begun."""
-    return f"data: {json.dumps(body(error), ensure_ascii=False)}\n\n"
+    return event(body(error))

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from pie_edge.server import wire
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.parameters import Strict
 
@@ -200,7 +201,8 @@ def _check_all_answered(left: set[str], param: str) -> None:
 
 def _check_arguments(call: Mapping[str, Any], param: str) -> None:
     try:
-        json.loads(call["function"]["arguments"] or "{}")
+        # 1e999 is infinity, which no JSON has.
+        wire.text(json.loads(call["function"]["arguments"] or "{}"))
     except (ValueError, RecursionError):
         raise BadRequest(f"the arguments of the tool call {call['id']} are no JSON", param) from None
 

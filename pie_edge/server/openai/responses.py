@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.requests import Request as HttpRequest
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from pie_edge.errors import PieError
 from pie_edge.server import streams, wire
-from pie_edge.server.generation import After, Card, Conversation, Event, Kept, Request, Service
+from pie_edge.server.generation import After, Conversation, Event, Kept, Request, Service
 from pie_edge.server.openai import errors, items
 from pie_edge.server.openai.messages import check_calls
 from pie_edge.server.openai.parameters import parse
@@ -28,13 +29,12 @@ class Responses:
     async def create(self, service: Service, request: HttpRequest) -> Response:
         body = parse(ResponsesBody, await request.body())
         errors.check_model(body.model, service.card)
-        job = _Job(body, service.card, self._store)
+        job = _Job(body, service, self._store)
         asked = job.request()
         events = errors.placed(service.generate(asked), "input", errors.form_of(asked, "text.format.schema"))
         if body.stream:
-            begun = await streams.attended(request, streams.begun(events))
-            return streams.event_stream(job.lines(begun), job.failed)
-        return wire.json_response(await streams.attended(request, job.whole(events)))
+            return await streams.streamed(request, events, job.lines, job.failed)
+        return wire.json_response(await streams.whole(request, events, job.whole))
 
     async def show(self, service: Service, request: HttpRequest) -> Response:
         if request.query_params.get("stream", "false") != "false":
@@ -63,9 +63,10 @@ class Responses:
 class _Job:
     """A response that is being made."""
 
-    def __init__(self, body: ResponsesBody, card: Card, store: Store) -> None:
+    def __init__(self, body: ResponsesBody, service: Service, store: Store) -> None:
         self._body = body
-        self._card = card
+        self._service = service
+        self._card = service.card
         self._store = store
         self._id = f"resp_{secrets.token_hex(24)}"
         self._created = time.time()
@@ -112,24 +113,36 @@ class _Job:
         return After(known.id, known.tokens, system + len(known.messages))
 
     async def whole(self, events: AsyncIterator[Event]) -> Mapping[str, Any]:
-        async for event in events:
-            for _ in self._take(event):
-                pass
-        return self._ended()
+        async with self._giving_back():
+            async for event in events:
+                for _ in self._take(event):
+                    pass
+            return self._ended()
 
-    async def lines(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
-        for kind in ("response.created", "response.in_progress"):
-            yield self._line({"type": kind, "response": self._shown("in_progress")})
-        async for event in events:
-            for found in self._take(event):
-                yield self._line(found)
-        response = self._ended()
-        yield self._line({"type": f"response.{response['status']}", "response": response})
+    async def lines(self, events: AsyncIterator[Event]) -> AsyncGenerator[str, None]:
+        async with self._giving_back():
+            for kind in ("response.created", "response.in_progress"):
+                yield self._line({"type": kind, "response": self._shown("in_progress")})
+            async for event in events:
+                for found in self._take(event):
+                    yield self._line(found)
+            response = self._ended()
+            yield self._line({"type": f"response.{response['status']}", "response": response})
 
     def failed(self, error: PieError) -> str:
         told = errors.body(error)["error"]
         response = self._shown("failed") | {"error": {"code": "server_error", "message": told["message"]}}
         return self._line({"type": "response.failed", "response": response})
+
+    @asynccontextmanager
+    async def _giving_back(self) -> AsyncIterator[None]:
+        """Pages that are kept for a response which then isn't stored are nobody's."""
+        try:
+            yield
+        finally:
+            if self._tokens is not None and not self._store.has(self._id):
+                with suppress(PieError):
+                    await self._service.forget(self._id)
 
     def _take(self, event: Event) -> Iterator[dict[str, Any]]:
         if isinstance(event, Kept):

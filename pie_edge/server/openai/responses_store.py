@@ -47,6 +47,10 @@ class Store:
         if len(self._stored) > _MOST:
             self._stored.popitem(last=False)
 
+    def has(self, id: str) -> bool:
+        self._expire()
+        return id in self._stored
+
     def find(self, id: str) -> Stored:
         """Raises BadRequest, of status 404."""
         return self._find(id, "Response", "id", "response_not_found", 404)
@@ -56,8 +60,7 @@ class Store:
         return self._find(id, "Previous response", "previous_response_id", "previous_response_not_found", 400)
 
     def _find(self, id: str, what: str, param: str, reason: str, status: int) -> Stored:
-        self._expire()
-        if id not in self._stored:
+        if not self.has(id):
             told = f"{what} with id '{id}' not found: it wasn't stored, or more than {self.seconds:g} s ago."
             raise BadRequest(told, param, reason, status)
         return self._stored[id][1]

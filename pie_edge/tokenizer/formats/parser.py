@@ -232,7 +232,9 @@ def check_name(name: Any) -> str:
 
 def from_json(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=broken)
+        found = json.loads(text, parse_constant=broken)
+        json.dumps(found, allow_nan=False)  # 1e999 is infinity, which no JSON has
+        return found
     except (ValueError, RecursionError):
         broken("no JSON")
 
