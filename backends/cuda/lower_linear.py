@@ -56,7 +56,7 @@ def _launches(c: Lowering, x: str, of: Sequence[Use], act: int = 0) -> list[Laun
     together = WARPS // splits
     repeats = c.tuning.repeats(sum(-(-use.row_groups // together) for use in computed))
     ends = ends_of(computed, together * repeats)
-    told = packed(c.place[x], c.counter(x), c.capacity(x), 0, act, splits, repeats, *ends)
+    told = packed(c.place[x], c.counter(x), c.capacity(x), act, splits, repeats, *ends)
     kernel = Kernel("linear.cu", "linear", (*macros(packing), f"TOKENS={tokens}"))
     given = arguments(packing_fields(packing), *matrices(of), told)
     return [Launch(kernel, given, (ends[-1], by_tokens(c.rows_of(x), tokens), 1), 32 * WARPS)]

@@ -12,6 +12,7 @@ import numpy as np
 from benchmarks.harness import table
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.sampling import parse, presets
+from tests.backend.cuda_cases import GATED_TILE
 from tests.backend.cuda_emulated import architecture, compiler, counted, opened
 from tests.backend.device_cases import check
 from tests.simt import build
@@ -42,13 +43,13 @@ class Run:
 RUNS = (
     Run("linear", "4 bits, one row", "linear affine4g32-f16-min 1 rows"),
     Run("linear", "5 bits, one row", "linear affine5g32-f16-z16 1 rows"),
-    Run("linear", "6 bits, two rows", "linear affine6g16-f32-z32 2 rows"),
+    Run("linear", "6 bits, one row", "linear affine6g64-f16-min 1 rows"),
     Run("linear", "8 bits, one row", "linear affine8g32-f16-z16 1 rows"),
     Run("linear", "bf16, one row", "linear bf16 1 rows"),
     Run("linear", "f16, one row", "linear f16 1 rows"),
-    Run("linear_tile", "4 bits, 70 rows", "linear affine4g32-f16-min, 70 rows"),
-    Run("linear_tile", "f16, 70 rows", "linear f16, 70 rows"),
-    Run("halve", "224 columns of 70 rows", "linear affine4g32-f16-min, 70 rows"),
+    Run("linear_tile", "4 bits, 61 rows", "linear 576 61 rows"),
+    Run("linear_tile", "a gated unit of 37 rows", GATED_TILE),
+    Run("halve", "576 columns of 61 rows", "linear 576 61 rows"),
     Run("expert_linear", "two experts' rows", "expert_linear bf16, rows past the true ones"),
     Run("attention_decode", "a long decode", "halves attention long decode"),
     Run("attention_merge", "a long decode", "halves attention long decode"),
@@ -60,7 +61,7 @@ RUNS = (
     Run("add_rms_norm", "576 values", "add_rms_norm 576 1 rows"),
     Run("rope_append", "5 rows, 9 + 3 heads of 64", "halves append neox"),
 )
-_ON_HOPPER = (Run("linear_wgmma", "4 bits, 70 rows", "linear affine4g32-f16-min, 70 rows"),)
+_ON_HOPPER = (Run("linear_wgmma", "4 bits, 61 rows", "linear 576 61 rows"),)
 _LOGITS = 4096
 _TEMPERATURE, _TOP_K, _TOP_P = 0.8, 40, 0.95
 

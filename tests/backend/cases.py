@@ -543,6 +543,7 @@ ATTENTIONS = {
     "sinks, masked, window": Attend(
         (Talk(4, 1), Talk(300, 1), Talk(20, 30), Talk(9, 1)), window=24, masked=(0, 1, 2), blind=True, sinks=True
     ),
+    "whole pages": Attend((Talk(31, 1), Talk(16, 16))),
     "page 8": Attend((Talk(300, 1), Talk(2, 35)), page=8),
     "page 32": Attend((Talk(300, 1, holes=True), Talk(2, 35)), page=32),
 }

@@ -11,13 +11,11 @@ from typing import Any
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, Live, Options
-from tests.backend import cuda_cases, device_cases
 from tests.simt import build
 from tests.simt.build import ON_CARD
+from tests.simt.mutants import Mutant, Site
 
 Sources = Mapping[str, str]
-NAMES = (*device_cases.NAMES, *cuda_cases.MANY)
-"""Of all op cases."""
 FORWARD, BACKWARD, SHUFFLED = 0, 1, 2
 """Schedules: which thread runs next where several can."""
 _MOST_DEVICES = 4
@@ -54,6 +52,28 @@ def scheduled(order: int, seed: int = 0) -> Iterator[None]:
         yield
     finally:
         library.simt_schedule(ctypes.c_uint(FORWARD), ctypes.c_ulonglong(0))
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """Kernels that were compiled with sites are without one barrier, or with one bound that is off."""
+    driver = ctypes.CDLL(str(build.driver()))
+    driver.simt_mutated(ctypes.c_int(mutant.site.number), ctypes.c_int(mutant.by))
+    try:
+        yield
+    finally:
+        driver.simt_mutated(ctypes.c_int(-1), ctypes.c_int(0))
+
+
+def forget_sites() -> None:
+    ctypes.CDLL(str(build.driver())).simt_forget()
+
+
+def came_to(site: Site) -> bool:
+    """Whether launches did, since they were forgotten."""
+    driver = ctypes.CDLL(str(build.driver()))
+    driver.simt_came_to.restype = ctypes.c_bool
+    return bool(driver.simt_came_to(ctypes.c_int(site.number)))
 
 
 def mend() -> None:

@@ -156,17 +156,18 @@ async def _compile_model(backend: Any, path: Path) -> None:
 
 def modules(folder: Path | None) -> list[Module]:
     """What cases and the self-test come to, those of many rows in every variant that is tried, and the models of a folder."""
-    from tests.backend import test_cuda_kernels, test_cuda_tiles
-    from tests.backend.cuda_emulated import NAMES, architecture, opened
+    from tests.backend import test_cuda_tiles
+    from tests.backend.cuda_cases import NAMES
+    from tests.backend.cuda_emulated import architecture, opened
     from tests.backend.device_cases import build as build_case
 
     kernels: set[Kernel] = set()
-    tiles, more = test_cuda_tiles.CASES, test_cuda_kernels.OWN
+    tiles = test_cuda_tiles.CASES
     for generation in (75, 86, 90):
         with _seen(kernels), architecture(generation):
             backend = opened()
             usual = backend._live.tuning
-            asyncio.run(_compile(backend, [*map(build_case, (*NAMES, *more)), *map(examination, (False, True))]))
+            asyncio.run(_compile(backend, [*map(build_case, NAMES), *map(examination, (False, True))]))
             for variant in tile_variants(usual.tile):
                 asyncio.run(_compile(opened(tuning=replace(usual, tile=variant)), map(build_case, tiles)))
             for path in sorted(folder.glob("*.gguf")) if folder else ():

@@ -89,6 +89,8 @@ PRODUCTS = {
     "every expert": Mixture(6, 6, 4, 4, outputs=40),
     "a single expert": Mixture(3, 4, 1, 1),
     "a prefill": Mixture(61, 64, 2, 3, outputs=72, columns=128, bias=False),
+    # More than fit into a workgroup's memory at once.
+    "many columns": Mixture(3, 4, 2, 2, outputs=8, columns=4128),
 }
 ENCODINGS: tuple[Encoding, ...] = (
     *(F32, Dense(DType.F16), Dense(DType.BF16)),
@@ -104,8 +106,12 @@ for _rows in (1, 9):
         Mixture(_rows, 10, 2, 5, outputs=1720, columns=256, bias=False), Affine(8, 32, DType.F16, 128)
     )
 ODD: dict[str, Builder] = {
-    f"expert_linear, {name} of seven": _product(Mixture(rows, 12, 3, 5, outputs=7), _QUANTISED)
-    for name, rows in (("one", 1), ("some", 11))
+    f"expert_linear, {name}": _product(shape, _QUANTISED)
+    for name, shape in (
+        ("one of seven", Mixture(1, 12, 3, 8, outputs=7)),
+        ("some of seven", Mixture(11, 12, 3, 8, outputs=7)),
+        ("some of 65", Mixture(3, 4, 1, 1, outputs=65)),
+    )
 }
 """Of experts whose rows aren't whole eights, for backends that take them."""
 for _encoding in (Affine(5, 32, DType.F16, 16), Affine(6, 16, DType.F32, 32), MXFP4):

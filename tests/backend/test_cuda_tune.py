@@ -19,10 +19,10 @@ from pie_edge.backends.shared import tune as shared_tune
 from pie_edge.backends.shared.trial import Bench, Chain
 from pie_edge.cli import app
 from tests.backend import cuda_emulated
+from tests.backend.cuda_cases import GATED_TILE
 from tests.backend.cuda_emulated import ON_CARD, architecture, opened
 from tests.backend.device_cases import check
 from tests.backend.opening_on_device import Played
-from tests.backend.test_cuda_kernels import GATED_TILE
 from tests.simt import build
 
 pytestmark = pytest.mark.skipif(ON_CARD, reason="plays with the emulator")

@@ -29,13 +29,13 @@ FLAGS = (
     *("-fPIC", "-fvisibility=hidden", "-w"),
 )
 TRACED = ("-fsanitize=thread", "-DSIMT_TRACE", "-O1", "-g0")
-ALIGNED = ("-fsanitize=alignment", "-fsanitize-undefined-trap-on-error")
 
 _DYNAMIC = re.compile(r"extern\s+__shared__\s+([A-Za-z_][\w: ]*?)\s+(\w+)\s*\[\s*\]\s*;")
 _SHARED = re.compile(
     r"(?:__shared__|threadgroup)\s+((?:alignas\(\d+\)\s*)?[A-Za-z_]\w*(?:\s+[A-Za-z_]\w*)*)\s+(\w+)((?:\s*\[[^\]]+\])*)\s*;"
 )
 _KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\((?:[^()]|\([^()]*\))*\)\s*)?(\w+)\s*\(')
+_BEGINNING = re.compile(r'^#line 1 "(.+)"$', re.MULTILINE)
 _INCLUDED = re.compile(r'^#include\s+"(\w+\.cuh)"\s*$', re.MULTILINE)
 
 
@@ -63,6 +63,11 @@ def gathered(name: str, files: Mapping[str, str]) -> str:
         return f'#line 1 "{one}"\n' + _INCLUDED.sub(included, files[one].replace("#pragma once", ""))
 
     return text(name)
+
+
+def files_of(name: str, files: Mapping[str, str]) -> set[str]:
+    """It, and what it includes, but for those wrappers."""
+    return set(_BEGINNING.findall(gathered(name, files)))
 
 
 def translated(text: str) -> str:
@@ -142,7 +147,9 @@ def _key(*parts: object) -> str:
 
 @cache
 def _folder() -> Path:
-    found = Path(os.environ.get("PIE_EDGE_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}"))
+    found = Path(
+        os.environ.get("PIE_EDGE_TEST_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}")
+    )
     found.mkdir(mode=0o700, parents=True, exist_ok=True)
     return found
 

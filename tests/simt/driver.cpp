@@ -34,6 +34,8 @@ struct Function {
   const char* (*message)();
   void (*schedule)(unsigned, unsigned long long);
   void (*limit)(size_t);
+  void (*mutate)(int, int);
+  void (*reached)(bool*, int);
   size_t dynamic = 48 << 10;  // shared memory that a launch may ask for
   void (*counts)(uint64_t*);  // of a traced library, else null
   std::string name;
@@ -59,6 +61,9 @@ size_t shared_limit() { return (architecture < 80 ? 64ul : architecture == 90 ? 
 std::map<std::string, uint64_t> calls;
 unsigned order = 0;
 unsigned long long seed = 0;
+int mutated = -1, mutated_by = 0;
+const int MOST_SITES = 1024;
+bool reached[MOST_SITES];
 const int COUNTS = 15;
 std::map<std::string, std::vector<uint64_t>> counted;  // by kernel, what traced launches did
 std::map<uint64_t, Mapping> mappings;
@@ -112,6 +117,11 @@ void simt_lag(int looks) { lag = looks; }              // how often an event isn
 void simt_fail(const char* name, int status) { failing[name] = status; }  // the next call
 uint64_t simt_calls(const char* name) { return calls[name]; }
 void simt_schedule(unsigned new_order, unsigned long long new_seed) { order = new_order, seed = new_seed; }
+// Launches are without a barrier, or with a bound that is off by so much (tests/simt/mutants.py); -1 for none.
+void simt_mutated(int site, int by) { mutated = site, mutated_by = by; }
+// Whether launches came to this site.
+bool simt_came_to(int site) { return reached[site]; }
+void simt_forget() { memset(reached, 0, sizeof reached); }
 void simt_counted(const char* kernel, uint64_t* found) {
   auto& all = counted[kernel];
   all.resize(COUNTS);
@@ -265,6 +275,8 @@ int cuModuleGetFunction(void** found, void* module, const char* name) {
     function->message = (const char* (*)())dlsym(owner->library, "simt_message");
     function->schedule = (void (*)(unsigned, unsigned long long))dlsym(owner->library, "simt_order");
     function->limit = (void (*)(size_t))dlsym(owner->library, "simt_shared");
+    function->mutate = (void (*)(int, int))dlsym(owner->library, "simt_mutate");
+    function->reached = (void (*)(bool*, int))dlsym(owner->library, "simt_reached");
     function->counts = (void (*)(uint64_t*))dlsym(owner->library, "simt_counts");
     function->name = name;
   }
@@ -305,7 +317,9 @@ int cuLaunchKernel(void* given, unsigned gx, unsigned gy, unsigned gz, unsigned 
     for (auto& value : values) places.push_back(value.data());
     function->schedule(order, seed);
     function->limit(shared_limit());
+    function->mutate(mutated, mutated_by);
     int failed = function->launch(places.data(), {gx, gy, gz}, {bx, by, bz}, shared);
+    function->reached(reached, MOST_SITES);
     if (function->counts) {
       uint64_t found[COUNTS];
       function->counts(found);

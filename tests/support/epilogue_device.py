@@ -73,4 +73,8 @@ class Session:
 
     def close(self) -> None:
         self._runner.run(self.backend.close())
+        self.end()
+
+    def end(self) -> None:
+        """The backend stays open."""
         self._runner.close()

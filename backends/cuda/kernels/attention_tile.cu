@@ -99,8 +99,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_tile(Step 
         uint4 words = __ldg((const uint4*)a.keys + at + (size_t)(4 * quarter + c) * a.page);
         const u32 k[2][2] = {{words.x, words.y}, {words.z, words.w}};
         u32 from = place_of(g, 32 * quarter + 8 * c);
-        uint4 x[2] = {vector_at(high + from), vector_at(high + from + 8 * WIDTH)};
-        uint4 z[2] = {vector_at(low + from), vector_at(low + from + 8 * WIDTH)};
+        uint4 x[2] = {*(const uint4*)(high + from), *(const uint4*)(high + from + 8 * WIDTH)};
+        uint4 z[2] = {*(const uint4*)(low + from), *(const uint4*)(low + from + 8 * WIDTH)};
         const u32 q[4][4] = {{x[0].x, x[1].x, x[0].y, x[1].y}, {x[0].z, x[1].z, x[0].w, x[1].w},
                              {z[0].x, z[1].x, z[0].y, z[1].y}, {z[0].z, z[1].z, z[0].w, z[1].w}};
 #pragma unroll
@@ -159,9 +159,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1) attention_tile(Step 
     float whole = totals[r] * by + (a.sinks == nullptr ? 0.0f : expf(a.sinks[head] - most));
     float* to = y + ((size_t)(first + query / heads) * a.heads + head) * WIDTH;
 #pragma unroll
-    for (int d = 0; d < 8 * EIGHTHS; d++)
+    for (int d = 0; d < 8 * EIGHTHS; d += 4)
 #pragma unroll
-      for (int i = 0; i < 2; i++)
-        to[d / 8 * 64 + 8 * (2 * c + i) + d % 8] = whole > 0.0f ? found[d][2 * r + i] * by / whole : 0.0f;
+      for (int i = 0; i < 2; i++) {
+        float four[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++) four[n] = whole > 0.0f ? found[d + n][2 * r + i] * by / whole : 0.0f;
+        *(float4*)(to + d / 8 * 64 + 8 * (2 * c + i) + d % 8) = make_float4(four[0], four[1], four[2], four[3]);
+      }
   }
 }

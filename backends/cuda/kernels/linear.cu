@@ -5,7 +5,7 @@
 struct Linear {
   const float* x;
   const u32* tokens;  // the true number, or null where there are `most`
-  u32 most, first_token;
+  u32 most;
   u32 act;     // of a gated unit, or 0
   u32 splits;  // warps that share a row group
   u32 repeats; // row groups that a warp takes, one after the other
@@ -17,7 +17,7 @@ extern "C" __global__ void __launch_bounds__(256, TOKENS == 8 || (FORMAT == LOOK
     linear(Packing p, Matrix a, Matrix b, Matrix c, Linear l) {
   __shared__ alignas(16) char room[ROOM];
   __shared__ float partial[WARPS * TOKENS * ROWS];
-  u32 there = min(l.tokens == nullptr ? l.most : *l.tokens, l.most), first = l.first_token + blockIdx.y * TOKENS;
+  u32 there = min(l.tokens == nullptr ? l.most : *l.tokens, l.most), first = blockIdx.y * TOKENS;
   if (first >= there) return;
   const float* x[TOKENS];
 #pragma unroll

@@ -19,6 +19,18 @@ __device__ __forceinline__ void bring(Stage& stage, const Packing& p, const Line
   bring_pieces(stage.pieces[thread / 32], p, own, block);
 }
 
+// Two rows on end, in one access where y allows it: the lanes of a quarter then fill a sector, which two accesses would write twice.
+__device__ __forceinline__ void put(const Matrix& m, u32 token, u32 row, float x, float y) {
+  float* to = m.y + (size_t)token * m.stride + row;
+  bool both = row + 1 < m.rows;
+  if (both && m.stride % 2 == 0) {
+    *(float2*)to = make_float2(x, y);
+  } else {
+    to[0] = x;
+    if (both) to[1] = y;
+  }
+}
+
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
     linear_tile(Packing p, const __grid_constant__ Matrix a, const __grid_constant__ Matrix b, const __grid_constant__ Matrix c, Linear l) {
   extern __shared__ Stage stages[];
@@ -57,8 +69,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
       uint4 high[2], low[2];
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        high[half] = vector_at(stage.high + from + half * 8 * BLOCK);
-        low[half] = vector_at(stage.low + from + half * 8 * BLOCK);
+        high[half] = *(const uint4*)(stage.high + from + half * 8 * BLOCK);
+        low[half] = *(const uint4*)(stage.low + from + half * 8 * BLOCK);
       }
       const u32 x[4][4] = {{high[0].x, high[1].x, high[0].y, high[1].y}, {high[0].z, high[1].z, high[0].w, high[1].w},
                            {low[0].x, low[1].x, low[0].y, low[1].y}, {low[0].z, low[1].z, low[0].w, low[1].w}};
@@ -77,13 +89,16 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
     }
   }
 #pragma unroll
-  for (int t = 0; t < TILES; t++)
+  for (int n = 0; n < GROUPS; n++) {
+    u32 row = (own.first + n) * ROWS + 2 * quarter;
+    if ((l.act && n) || row >= m.rows) continue;
+    float biases[2] = {bias_of(m, row), bias_of(m, row + 1)};
 #pragma unroll
-    for (int n = 0; n < GROUPS; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        u32 row = (own.first + n) * ROWS + 2 * quarter + i % 2, token = first + 16 * t + lane / 4 + i / 2 * 8;
-        if ((l.act && n) || row >= m.rows || token >= there) continue;
-        put(m, l.act, token, row, sums[t][n][i], sums[t][1][i]);
-      }
+    for (int t = 0; t < 2 * TILES; t++) {
+      u32 token = first + 8 * t + lane / 4;
+      if (token >= there) continue;
+      const float *own_sums = sums[t / 2][n] + t % 2 * 2, *gates = sums[t / 2][1] + t % 2 * 2;
+      put(m, token, row, finished(l.act, own_sums[0] + biases[0], gates[0]), finished(l.act, own_sums[1] + biases[1], gates[1]));
+    }
+  }
 }

@@ -92,12 +92,13 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
     }
     if (++at == STAGES) at = 0, turn ^= 1;
   }
+  const float biases[GROUPS] = {bias_of(m, own.first * ROWS + row), bias_of(m, (own.first + 1) * ROWS + row)};
 #pragma unroll
   for (int t = 0; t < TOKENS / 8; t++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       u32 of = (own.first + i / 2) * ROWS + row, token = first + 8 * t + 2 * quarter + i % 2;
       if ((l.act && i / 2) || of >= m.rows || token >= there) continue;
-      put(m, l.act, token, of, sums[t][i], sums[t][i % 2 + 2]);
+      m.y[(size_t)token * m.stride + of] = finished(l.act, sums[t][i] + biases[i / 2], sums[t][i % 2 + 2]);
     }
 }

@@ -61,9 +61,8 @@ __device__ __forceinline__ void keys_at(const Row& row, u32 at, u32 keys[4]) {
 
 __device__ __forceinline__ float number(u32 key) { return __uint_as_float(word_of(key)); }
 
-// The largest key of all threads, and the least place.
+// The largest key of all threads, and the least place. Between two calls of one of them threads meet elsewhere.
 __device__ __forceinline__ u32 block_most(Shared& s, u32 key) {
-  __syncthreads();
   if (threadIdx.x == 0) s.best = 0;
   __syncthreads();
   atomicMax(&s.best, key);
@@ -71,7 +70,6 @@ __device__ __forceinline__ u32 block_most(Shared& s, u32 key) {
   return s.best;
 }
 __device__ __forceinline__ u32 block_least(Shared& s, u32 place) {
-  __syncthreads();
   if (threadIdx.x == 0) s.place = NOWHERE;
   __syncthreads();
   atomicMin(&s.place, place);
@@ -97,9 +95,8 @@ __device__ __forceinline__ u32 find_digit(Shared& s, u32 stage, u32 shift, float
   return find_mass(s.masses, s.mass_stretches, mass) << (shift - 8);
 }
 
-// The keys from `least` on, and where they are, into the list; gives how many there are.
+// The keys from `least` on, and where they are, into the list; gives how many there are. Once for a row.
 __device__ __forceinline__ u32 make_list(Shared& s, const Row& row, u32 least) {
-  __syncthreads();
   if (threadIdx.x == 0) s.listed = 0;
   __syncthreads();
   for (u32 at = 4 * threadIdx.x; at < row.extent; at += 4 * LOCAL) {

@@ -36,9 +36,6 @@ __device__ __forceinline__ void mma_m16n8k16(float d[4], const unsigned a[4], co
 #endif
 }
 
-// 16 bytes in one access: what the emulator counts as one, too, where a compiler for the CPU would make it four.
-__device__ __forceinline__ uint4 vector_at(const void* place) { return *(const uint4*)place; }
-
 // 16 bytes from global to shared memory, on their own from Ampere on; there once copy_wait says so, to this thread alone.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 #if __CUDA_ARCH__ >= 800

@@ -107,7 +107,7 @@ __device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const 
 }
 #else
 __device__ __forceinline__ void fragments_of(const Packing& p, const Piece& piece, u32 row, u32 c, u32 found[4]) {
-  uint4 words = vector_at(piece.chunks + Piece::place(c, row));
+  uint4 words = *(const uint4*)(piece.chunks + Piece::place(c, row));
   found[0] = words.x, found[1] = words.y, found[2] = words.z, found[3] = words.w;
 }
 __device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block) {
@@ -115,8 +115,6 @@ __device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const 
 }
 #endif
 
-// A row's sum, or what a gated unit makes of its two, to y.
-__device__ __forceinline__ void put(const Matrix& m, u32 act, u32 token, u32 row, float sum, float gated) {
-  sum += m.bias == nullptr ? 0.0f : m.bias[row];
-  m.y[(size_t)token * m.stride + row] = act ? activated(act, sum) * gated : sum;
-}
+__device__ __forceinline__ float bias_of(const Matrix& m, u32 row) { return m.bias == nullptr || row >= m.rows ? 0.0f : m.bias[row]; }
+// A row's sum with its bias, or what a gated unit makes of it and of the other matrix' sum.
+__device__ __forceinline__ float finished(u32 act, float sum, float gated) { return act ? activated(act, sum) * gated : sum; }

@@ -2,12 +2,31 @@
 #pragma once
 #include "simt.h"
 
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
+#ifdef SIMT_TRACE
+// In a traced build a vector is read and written by one access, as on a card: a compiler for the CPU would make it several.
+#define SIMT_WHOLE SIMT_UNTRACED __attribute__((noinline))
+#define SIMT_VECTOR(NAME, GIVEN, ...) \
+  NAME() = default; \
+  NAME GIVEN : __VA_ARGS__ {} \
+  SIMT_WHOLE NAME(const NAME& other) { \
+    simt::touch(&other, sizeof other, false, __builtin_return_address(0)); \
+    memcpy((void*)this, &other, sizeof other); \
+  } \
+  SIMT_WHOLE NAME& operator=(const NAME& other) { \
+    simt::touch(&other, sizeof other, false, __builtin_return_address(0)); \
+    simt::touch(this, sizeof other, true, (char*)__builtin_return_address(0) + 1); \
+    memcpy((void*)this, &other, sizeof other); \
+    return *this; \
+  }
+#else
+#define SIMT_VECTOR(NAME, GIVEN, ...)
+#endif
+struct alignas(8) float2 { float x, y; SIMT_VECTOR(float2, (float x, float y), x(x), y(y)) };
+struct alignas(16) float4 { float x, y, z, w; SIMT_VECTOR(float4, (float x, float y, float z, float w), x(x), y(y), z(z), w(w)) };
+struct alignas(8) int2 { int x, y; SIMT_VECTOR(int2, (int x, int y), x(x), y(y)) };
+struct alignas(16) int4 { int x, y, z, w; SIMT_VECTOR(int4, (int x, int y, int z, int w), x(x), y(y), z(z), w(w)) };
+struct alignas(8) uint2 { unsigned x, y; SIMT_VECTOR(uint2, (unsigned x, unsigned y), x(x), y(y)) };
+struct alignas(16) uint4 { unsigned x, y, z, w; SIMT_VECTOR(uint4, (unsigned x, unsigned y, unsigned z, unsigned w), x(x), y(y), z(z), w(w)) };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
@@ -61,15 +80,7 @@ inline void sincospif(float x, float* sine, float* cosine) {
 }
 template <class T> inline T min(T x, T y) { return y < x ? y : x; }
 template <class T> inline T max(T x, T y) { return x < y ? y : x; }
-#ifdef SIMT_TRACE
-// One access, where the compiler would make a vector's words into several.
-template <class T> SIMT_UNTRACED __attribute__((noinline)) T __ldg(const T* place) {
-  simt::touch(place, sizeof(T), false, __builtin_return_address(0));
-  return *place;
-}
-#else
-template <class T> inline T __ldg(const T* place) { return *place; }
-#endif
+template <class T> __forceinline__ T __ldg(const T* place) { return *place; }
 
 inline void __syncwarp(unsigned mask = ~0u, int line = __builtin_LINE()) { simt::warp_sync(mask, simt::SYNCWARP, line); }
 template <class T> inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32, int line = __builtin_LINE()) {
@@ -102,8 +113,13 @@ inline unsigned __ballot_sync(unsigned mask, int holds, int line = __builtin_LIN
 inline int __any_sync(unsigned mask, int holds, int line = __builtin_LINE()) { return __ballot_sync(mask, holds, line) != 0; }
 inline int __all_sync(unsigned mask, int holds, int line = __builtin_LINE()) { return !__ballot_sync(mask, !holds, line); }
 
-template <class T> SIMT_ATOMIC T atomicAdd(T* place, T value) { T old = *place; *place = old + value; return old; }
-template <class T> SIMT_ATOMIC T atomicMax(T* place, T value) { T old = *place; if (old < value) *place = value; return old; }
-template <class T> SIMT_ATOMIC T atomicMin(T* place, T value) { T old = *place; if (value < old) *place = value; return old; }
-template <class T> SIMT_ATOMIC T atomicOr(T* place, T value) { T old = *place; *place = old | value; return old; }
-template <class T> SIMT_ATOMIC T atomicCAS(T* place, T expected, T value) { T old = *place; if (old == expected) *place = value; return old; }
+#define SIMT_CHANGE(NAME, ...) \
+  template <class T> SIMT_ATOMIC T NAME(T* place, T value) { \
+    simt::atomic_touch(place, sizeof value); \
+    T old = *place; \
+    __VA_ARGS__; \
+    return old; \
+  }
+SIMT_CHANGE(atomicAdd, *place = old + value)
+SIMT_CHANGE(atomicMax, if (old < value) *place = value)
+SIMT_CHANGE(atomicMin, if (value < old) *place = value)

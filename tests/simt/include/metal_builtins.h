@@ -68,20 +68,23 @@ inline void threadgroup_barrier(mem_flags flags, int line = __builtin_LINE()) {
   simt::block_sync(line);
 }
 // Whoever loads or stores beside others' stores without a barrier between them may see either: a traced build takes that for a race.
-// What reads, changes and writes at once is none.
+// What reads, changes and writes at once is none beside what does so too.
 inline uint atomic_load_explicit(atomic_uint* place, memory_order) { return (uint)*place; }
 inline void atomic_store_explicit(atomic_uint* place, uint value, memory_order) { *place = (atomic_uint)value; }
 SIMT_ATOMIC inline uint atomic_fetch_add_explicit(atomic_uint* place, uint value, memory_order) {
+  simt::atomic_touch(place, sizeof *place);
   uint old = (uint)*place;
   *place = (atomic_uint)(old + value);
   return old;
 }
 SIMT_ATOMIC inline uint atomic_fetch_max_explicit(atomic_uint* place, uint value, memory_order) {
+  simt::atomic_touch(place, sizeof *place);
   uint old = (uint)*place;
   if (old < value) *place = (atomic_uint)value;
   return old;
 }
 SIMT_ATOMIC inline uint atomic_fetch_min_explicit(atomic_uint* place, uint value, memory_order) {
+  simt::atomic_touch(place, sizeof *place);
   uint old = (uint)*place;
   if (value < old) *place = (atomic_uint)value;
   return old;

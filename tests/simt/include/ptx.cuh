@@ -45,15 +45,6 @@ inline void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], i
   simt::warp_sync(~0u, 9, line);
 }
 
-#ifdef SIMT_TRACE
-SIMT_UNTRACED __attribute__((noinline)) inline uint4 vector_at(const void* place) {
-  simt::touch(place, 16, false, __builtin_return_address(0));
-  return *(const uint4*)place;
-}
-#else
-inline uint4 vector_at(const void* place) { return *(const uint4*)place; }
-#endif
-
 // What runs on its own is done when it is waited for and not before: who forgets to wait reads what was there. async.cpp has how.
 inline void copy_async(void* shared, const void* global) { simt::copy(shared, global); }
 inline void copy_commit() { simt::commit_copies(); }

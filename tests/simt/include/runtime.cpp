@@ -18,7 +18,16 @@ namespace {
 unsigned order = FORWARD;
 uint64_t seed = 1;
 sigjmp_buf fault_return;
+const int MOST_SITES = 1024;
+int mutated = -1, mutated_by = 0;
+bool reached[MOST_SITES];
 }  // namespace
+
+bool kept(int site) { return off(site) == 0; }
+int off(int site) {
+  reached[site] = true;
+  return site == mutated ? mutated_by : 0;
+}
 
 extern "C" void simt_switch(void** save, void* to);
 asm(R"(
@@ -253,15 +262,14 @@ static void set_up(Block* b, dim3 extent) {
   }
 }
 
-static void faulted(int signal, siginfo_t* what, void*) {
+static void faulted(int, siginfo_t* what, void*) {
   uint3 b = now.block_place, t = now.thread;
-  const char* kind = signal == SIGILL ? "a misaligned address" : "an illegal address";
-  snprintf(message, MESSAGE, "block (%u,%u,%u) thread (%u,%u,%u): %s (%p)", b.x, b.y, b.z, t.x, t.y, t.z, kind, what->si_addr);
+  snprintf(message, MESSAGE, "block (%u,%u,%u) thread (%u,%u,%u): an illegal address (%p)", b.x, b.y, b.z, t.x, t.y, t.z, what->si_addr);
   siglongjmp(fault_return, 1);
 }
-// Faults of a kernel end its launch; everybody else's go where they went before.
+// Faults of a kernel end its launch; everybody else's go where they went before. After it nothing is a thread's any more.
 struct Guard {
-  struct sigaction before[3];
+  struct sigaction before[2];
   stack_t stack_before;
   Guard() {
     static char room[64 << 10];
@@ -272,12 +280,11 @@ struct Guard {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     sigaction(SIGSEGV, &action, &before[0]);
     sigaction(SIGBUS, &action, &before[1]);
-    sigaction(SIGILL, &action, &before[2]);  // the trap of an alignment check
   }
   ~Guard() {
+    now.fiber = nullptr;
     sigaction(SIGSEGV, &before[0], nullptr);
     sigaction(SIGBUS, &before[1], nullptr);
-    sigaction(SIGILL, &before[2], nullptr);
     sigaltstack(&stack_before, nullptr);
   }
 };
@@ -321,6 +328,12 @@ int launch_entry(void (*entry)(void*), void* argument, dim3 grid, dim3 extent, s
 
 SIMT_EXPORT const char* simt_message() { return simt::message; }
 SIMT_EXPORT void simt_order(unsigned order, unsigned long long seed) { simt::order = order, simt::seed = seed * 2 + 1; }
+// Until it is told otherwise, `site` has no barrier, or a bound that is off by so much.
+SIMT_EXPORT void simt_mutate(int site, int by) { simt::mutated = site, simt::mutated_by = by; }
+// Adds the sites that launches came to since it was last asked.
+SIMT_EXPORT void simt_reached(bool* found, int count) {
+  for (int i = 0; i < count && i < simt::MOST_SITES; i++) found[i] = found[i] || simt::reached[i], simt::reached[i] = false;
+}
 SIMT_EXPORT void simt_shared(size_t limit) { simt::shared_limit = limit; }
 // For launches without a driver: memory like that of driver.cpp.
 SIMT_EXPORT void simt_allocate(size_t nbytes, size_t alignment, Guarded* found) { *found = guarded(nbytes, alignment); }

@@ -1,6 +1,6 @@
 // Runs kernels for GPUs on the CPU: every thread is a fiber, and barriers, shuffles, votes and atomics do what they do on a
 // card. What a kernel does wrong ends its launch with a message: a barrier that not all threads reach, lanes that meet at
-// different collectives, shared memory over the limit, and, in a traced build (trace.h), a race in shared memory.
+// different collectives, shared memory over the limit, and, in a traced build (trace.cpp), a race and a misaligned address.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -97,13 +97,21 @@ extern bool orders_device_apart;
 void block_ended();
 // An access from a place of the code.
 void touch(const void* place, int size, bool write, void* from);
-// One of an engine of its own, on behalf of this thread: it can race, and is no instruction.
+// What is no instruction of its own but can race: what an engine does on behalf of this thread, and an atomic, which races with
+// all but atomics.
 void engine_touch(const void* place, int size, bool write);
+void atomic_touch(const void* place, int size);
 #else
 inline void block_ended() {}
 inline void touch(const void*, int, bool, void*) {}
 inline void engine_touch(const void*, int, bool) {}
+inline void atomic_touch(const void*, int) {}
 #endif
+
+// Of a text with sites (mutants.py): whether a barrier is there, and a bound, which may be one off.
+bool kept(int site);
+int off(int site);
+template <class T> inline T bound(int site, T value) { return value + (T)off(site); }
 
 [[noreturn]] void fail(const char* form, ...);
 void warp_sync(uint32_t mask, int operation, int line);

@@ -1,6 +1,6 @@
-// A traced build is compiled as for ThreadSanitizer, whose library this replaces: every load and store comes here. In
-// shared memory it finds races and counts bank conflicts, in global memory the sectors that each warp's accesses touch, and, where
-// barriers don't order it by themselves, what is read or written again with none that does between.
+// A traced build is compiled as for ThreadSanitizer, whose library this replaces: every load and store comes here. It finds
+// addresses that aren't multiples of an access's size, and races of a block's threads in shared and in device memory; it counts
+// bank conflicts in the one, and in the other the sectors that each warp's accesses touch.
 #include "simt.h"
 
 #include <algorithm>
@@ -10,12 +10,28 @@
 namespace simt {
 
 struct Seen { int thread; uint64_t epoch, warp_epoch; };  // the epoch counts barriers of all blocks; 0 is never
-struct Shadow { Seen writer, reader; bool many_readers; };
-static Shadow shadow[ARENA / 2];  // of each half word
-static uint64_t shared_epoch = 1;
+// Who did one kind of thing to a place since the block met: the last, the last other thread, and whether they are of several warps.
+struct Doers {
+  Seen last, other;
+  bool warps;
 
-// Who wrote a word of device memory in this block, and in which epoch of it.
-static std::unordered_map<uintptr_t, std::pair<int, uint64_t>> device_writers;
+  void add(const Seen& mine) {
+    if (last.epoch != mine.epoch) other = {}, warps = false;
+    else if (last.thread != mine.thread) other = last, warps = warps || last.thread / 32 != mine.thread / 32;
+    last = mine;
+  }
+  // One that neither a barrier nor __syncwarp has before what a thread does, or null.
+  const Seen* beside(const Seen& mine) const {
+    const Seen& one = last.thread == mine.thread ? other : last;
+    if (last.epoch != mine.epoch || one.epoch != mine.epoch) return nullptr;
+    return warps || one.thread / 32 != mine.thread / 32 || one.warp_epoch == mine.warp_epoch ? &one : nullptr;
+  }
+};
+enum Doing { READS, WRITES, CHANGES, DOINGS };  // the last is what atomics do
+struct Shadow { Doers doers[DOINGS]; };
+static Shadow shared_shadow[ARENA / 2];  // of each half word
+static std::unordered_map<uintptr_t, Shadow> device_shadow;
+static uint64_t shared_epoch = 1;
 
 struct Access { const char* place; int size; };
 // An instruction of a warp: the lanes' nth accesses from one place of the code.
@@ -28,15 +44,27 @@ static std::map<Key, std::vector<Access>> global_accesses, shared_accesses;
 static std::map<std::pair<void*, int>, int> times;
 static Counts global_counts[2], shared_counts;
 
+// Each byte once, whatever many lanes read it.
+static size_t bytes_of(std::vector<Access> lanes) {
+  std::sort(lanes.begin(), lanes.end(), [](const Access& x, const Access& y) { return x.place < y.place; });
+  const char* end = nullptr;
+  size_t bytes = 0;
+  for (auto& a : lanes) {
+    if (a.place + a.size <= end) continue;
+    bytes += a.place + a.size - std::max(a.place, end);
+    end = a.place + a.size;
+  }
+  return bytes;
+}
+
 void block_ended() {
   shared_epoch += 1 << 20;
+  device_shadow.clear();
   for (auto& [key, lanes] : global_accesses) {
     std::vector<uintptr_t> sectors;
-    size_t bytes = 0;
-    for (auto& a : lanes) {
-      bytes += a.size;
+    size_t bytes = bytes_of(lanes);
+    for (auto& a : lanes)
       for (uintptr_t s = (uintptr_t)a.place / 32; s <= ((uintptr_t)a.place + a.size - 1) / 32; s++) sectors.push_back(s);
-    }
     std::sort(sectors.begin(), sectors.end());
     sectors.erase(std::unique(sectors.begin(), sectors.end()), sectors.end());
     Counts& c = global_counts[lanes[0].size >= 8];
@@ -56,57 +84,47 @@ void block_ended() {
     }
     shared_counts.instructions++;
   }
-  global_accesses.clear(), shared_accesses.clear(), times.clear(), device_writers.clear();
+  global_accesses.clear(), shared_accesses.clear(), times.clear();
 }
 
-static bool apart(const Seen& before, int thread, uint64_t epoch) {
-  if (!before.epoch || before.thread == thread || before.epoch != epoch) return true;
-  bool same_warp = before.thread / 32 == thread / 32;
-  return same_warp && before.warp_epoch < now.fiber->warp->epoch;
-}
-static void touch_shared(char* place, int size, bool write) {
+// Whether it is a place of the kernel's, not of its threads' stacks or of the emulator.
+static bool is_of_kernel(const char* at) {
   Block* b = now.block;
-  int thread = (int)(now.fiber - b->fibers);
-  uint64_t epoch = shared_epoch + b->epoch;
-  Seen mine = {thread, epoch, now.fiber->warp->epoch};
-  for (char* at = place; at < place + size; at += 2) {
-    Shadow& s = shadow[(at - b->arena) / 2];
-    if (!apart(s.writer, thread, epoch)) fail("a race in shared memory: thread %d wrote what thread %d %s", s.writer.thread, thread, write ? "writes" : "reads");
-    if (!write) {
-      s.many_readers = s.reader.epoch == epoch && (s.many_readers || s.reader.thread / 32 != thread / 32);
-      if (s.reader.epoch != epoch || s.reader.warp_epoch <= mine.warp_epoch || s.many_readers) s.reader = mine;
-      continue;
-    }
-    bool read_here = s.reader.epoch == epoch && s.many_readers;
-    if (read_here || !apart(s.reader, thread, epoch)) fail("a race in shared memory: thread %d writes what thread %d read", thread, s.reader.thread);
-    s.writer = mine;
-  }
+  auto within = [&](const void* from, size_t size) { return at >= (const char*)from && at < (const char*)from + size; };
+  return now.fiber && !message[0] && !within(b->stacks, (size_t)MOST_THREADS * STACK) && !within(&now, sizeof now) && !within(b, sizeof *b);
 }
-static void touch_device(char* place, int size, bool write) {
-  int thread = (int)(now.fiber - now.block->fibers);
-  uint64_t epoch = now.block->device_epoch;
-  for (uintptr_t word = (uintptr_t)place / 4; word <= ((uintptr_t)place + size - 1) / 4; word++) {
-    auto found = device_writers.find(word);
-    if (found != device_writers.end() && found->second.first != thread && found->second.second == epoch)
-      fail("a race in device memory: thread %d wrote what thread %d %s", found->second.first, thread, write ? "writes" : "reads");
-    if (write) device_writers[word] = {thread, epoch};
+static void look_for_races(const char* place, int size, Doing doing) {
+  Block* b = now.block;
+  bool shared = place >= b->arena && place < b->arena + ARENA;
+  // What orders shared memory may leave device memory as it was.
+  bool apart = !shared && orders_device_apart;
+  Seen mine = {(int)(now.fiber - b->fibers), shared_epoch + (apart ? b->device_epoch : b->epoch), apart ? 0 : now.fiber->warp->epoch};
+  static const char *did[] = {"read", "wrote", "changed"}, *does[] = {"reads", "writes", "changes"};
+  for (uintptr_t at = (uintptr_t)place / 2; at <= ((uintptr_t)place + size - 1) / 2; at++) {
+    Shadow& s = shared ? shared_shadow[at - (uintptr_t)b->arena / 2] : device_shadow[at];
+    for (int other = READS; other < DOINGS; other++) {
+      if (other == doing && doing != WRITES) continue;
+      const Seen* one = s.doers[other].beside(mine);
+      if (one) fail("a race in %s memory: thread %d %s what thread %d %s", shared ? "shared" : "device", one->thread, did[other], mine.thread, does[doing]);
+    }
+    s.doers[doing].add(mine);
   }
 }
 void engine_touch(const void* place, int size, bool write) {
-  if (!message[0]) touch_shared((char*)place, size, write);
+  if (!message[0]) look_for_races((const char*)place, size, write ? WRITES : READS);
+}
+void atomic_touch(const void* place, int size) {
+  if (is_of_kernel((const char*)place)) look_for_races((const char*)place, size, CHANGES);
 }
 void touch(const void* place, int size, bool write, void* from) {
   Block* b = now.block;
-  char* at = (char*)place;
-  if (!now.fiber || message[0]) return;
-  if (at >= b->stacks && at < b->stacks + (size_t)MOST_THREADS * STACK) return;
-  if (at >= (char*)&now && at < (char*)(&now + 1)) return;
-  if (at >= (char*)b && at < (char*)(b + 1)) return;
+  const char* at = (const char*)place;
+  if (!is_of_kernel(at)) return;
+  if (size <= 16 && (uintptr_t)at % size) fail("a misaligned address (%p) of %d bytes", place, size);
   bool shared = at >= b->arena && at < b->arena + ARENA;
   int thread = (int)(now.fiber - b->fibers), nth = times[{from, thread}]++;
   (shared ? shared_accesses : global_accesses)[{from, thread / 32, nth}].push_back({at, size});
-  if (shared) touch_shared(at, size, write);
-  else if (orders_device_apart) touch_device(at, size, write);
+  look_for_races(at, size, write ? WRITES : READS);
 }
 
 }  // namespace simt
