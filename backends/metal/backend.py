@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakSet
 
 import mlx.core as mx
 import numpy as np
@@ -59,6 +60,8 @@ class Live(open_device.Named):
         )
         self.timeline = Timeline(partial(device.enter, self.facts, limit))
         self._launcher = options.launcher
+        self._cells: WeakSet[Cell] = WeakSet()
+        self._models: WeakSet[Model] = WeakSet()
         self.loader = Loader(self.ledger, self.mode)
         try:
             self.tuning = options.tuning or self._measured(options, stop or Stop()) or Tuning()
@@ -114,10 +117,12 @@ class Live(open_device.Named):
             # In its turn: what was freed before is given back by then.
             self.ledger.take(nbytes, f"a {role}")
             try:
-                return Cell(nbytes)
+                cell = Cell(nbytes)
             except BaseException:
                 self.ledger.give_back(nbytes)
                 raise
+            self._cells.add(cell)
+            return cell
 
         return shared.Region(self.timeline.call(made), 0, nbytes)
 
@@ -163,7 +168,9 @@ class Live(open_device.Named):
                 if on_device.fits:
                     return on_device
             return HostedEpilogue(self.timeline, program, cells)
-        return Model(self.timeline, program, self.mode, self._launcher, self.tuning, cells, weights)
+        model = Model(self.timeline, program, self.mode, self._launcher, self.tuning, cells, weights)
+        self._models.add(model)
+        return model
 
     def reached(self) -> int:
         return self.timeline.reached()
@@ -175,9 +182,16 @@ class Live(open_device.Named):
         self.timeline.drain()
 
     def close(self) -> None:
+        """What was on it is given back at once, whoever still has a state or a Program of it: after a loss the same is loaded
+        anew before they let go."""
         self.closed = True
-        self.timeline.do(mx.clear_cache)
+        self.timeline.do(self._drop)
         self.timeline.close()
+
+    def _drop(self) -> None:
+        for held in (*self._cells, *self._models):
+            held.drop()
+        mx.clear_cache()
 
 
 @dataclass(frozen=True)

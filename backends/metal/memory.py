@@ -29,7 +29,7 @@ class Cell:
     """What holds a state's array. An op that writes a state gives a new array, which MLX makes of the old one's memory where
     nobody else has it: so whoever is about to write *takes* the array, and puts in its place what the op gave."""
 
-    __slots__ = ("_array", "nbytes")
+    __slots__ = ("__weakref__", "_array", "nbytes")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes

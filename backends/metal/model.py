@@ -50,7 +50,7 @@ class Model:
         self._launcher = launcher
         self._tuning = tuning
         self._states = {value.name: (states[value.name], value) for value in program.by_role(Role.STATE)}
-        self._weights = {n: w.array if isinstance(w, Vector) else w for n, w in weights.items()}
+        self._weights: dict[str, Any] = {n: w.array if isinstance(w, Vector) else w for n, w in weights.items()}
         self._vectors = {n: w.values for n, w in weights.items() if isinstance(w, Vector)}
         self._inputs = Inputs(program)
         fused = fuse_appends(program) if mode is Mode.KERNELS else program
@@ -72,6 +72,10 @@ class Model:
 
     def outputs(self, flight: Flight) -> Outputs:
         return flight.result()
+
+    def drop(self) -> None:
+        """It won't run again: what holds it holds no weights."""
+        self._weights, self._vectors = {}, {}
 
     def _rows_read(self, op: Op) -> tuple[str, ...]:
         """States that the op reads the step's rows of."""

@@ -8,6 +8,7 @@ array is on its way MLX takes the array for being in use, and an op that writes 
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,11 +48,12 @@ class Graph:
     collect: Callable[[], Outputs]
 
     def finish(self) -> Outputs:
-        """Wait for it, and let go of the arrays: the next run may be given their memory."""
+        """Wait for it, and let go of the arrays, also where it fails: the next run may be given their memory."""
         arrays, self.arrays = self.arrays, ()
+        collect, self.collect = self.collect, dict
         mx.eval(*arrays)
         del arrays
-        return self.collect()
+        return collect()
 
 
 class Timeline:
@@ -95,6 +97,7 @@ class Timeline:
                 self._settle()
                 found.append(work())
             except BaseException as error:
+                _let_go(error)
                 raised.append(error)
             finally:
                 done.set()
@@ -150,16 +153,20 @@ class Timeline:
 
     def _schedule(self, flight: Flight, build: Callable[[], Graph]) -> None:
         try:
-            self._check()
-            graph = build()
-            self._settle()
-            self._check()
-            self.start(*graph.arrays)
+            graph = self._started(build)
         except Exception as error:
             self._settle()
             self._fail(flight, error)
             return
         self._latest = self._landing.put(lambda: self._await(flight, graph))
+
+    def _started(self, build: Callable[[], Graph]) -> Graph:
+        self._check()
+        graph = build()
+        self._settle()
+        self._check()
+        self.start(*graph.arrays)
+        return graph
 
     def _await(self, flight: Flight, graph: Graph) -> None:
         try:
@@ -181,6 +188,7 @@ class Timeline:
 
     def _fail(self, flight: Flight, error: Exception) -> None:
         """What isn't the device's is told as it is, and ends this flight alone: a step that can't be built changes no state."""
+        _let_go(error)
         if is_the_devices(error):
             error = translated(error)
             # States that the run was to change are half changed, or gone.
@@ -191,3 +199,8 @@ class Timeline:
         flight.outputs, flight.error = outputs, error
         self._reached = flight.value
         self._tickets.pop(flight.value).finish(None, None)
+
+
+def _let_go(error: BaseException) -> None:
+    """Of the arrays in the frames that the error went through: who holds it would hold a whole graph, with weights and states."""
+    traceback.clear_frames(error.__traceback__)

@@ -117,6 +117,7 @@ class LoadedWeight:
     value: Value
     source: WeightSource
     weight: Any
+    """None where loading it again failed."""
 
 
 @dataclass(eq=False)
@@ -217,7 +218,8 @@ class DeviceBackend(Generic[LiveT]):
             self._live.free(buffer.region)
         else:
             self._weights.remove(buffer)
-            self._live.unload(buffer.weight)
+            if buffer.weight is not None:
+                self._live.unload(buffer.weight)
 
     def write(self, buffer: State, data: BytesLike, offset: int = 0) -> None:
         given = memoryview(data).cast("B")
@@ -350,6 +352,8 @@ class DeviceBackend(Generic[LiveT]):
         for state in self._states:
             state.region = live.zeroed(state.nbytes, state.role)
         for loaded in self._weights:
+            # Not both at once, where memory is the host's to give back.
+            loaded.weight = None
             loaded.weight = live.load(loaded.value, loaded.source, stop)
         for executable in self._executables:
             executable.recorded = _compile(live, executable.program, executable.buffers)

@@ -25,9 +25,10 @@ from pie_edge.backends.metal.memory import Ledger, host
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.backends.metal.ops.products import product
 from pie_edge.backends.shared import examination
+from pie_edge.backends.shared.selftest import MadeWeight
 from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, UsageError
 from pie_edge.program import trace as ops
-from pie_edge.program.encodings import Affine, DType
+from pie_edge.program.encodings import Affine, Dense, DType
 from pie_edge.program.ops import Role, Value
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
@@ -333,6 +334,34 @@ def test_memory_that_runs_out_in_a_step_is_told_with_figures_and_the_device_serv
             # What was written before is gone with it.
             assert backend._live is not first
             assert not (await fetch(backend, state, np.ones(8, np.float32))).any()
+
+    run(test)
+
+
+def test_a_lost_device_is_given_back_before_the_same_is_loaded_again(open_backend: Opening, lose: Losing) -> None:
+    """Also while somebody holds the error: memory that had run out would run out again."""
+    rows, columns = 4096, 1024
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            trace = Trace("layer")
+            append_and_attend(trace)
+            weight = trace.weight("w", (rows, columns), Dense(DType.F32))
+            ops.linear(trace, trace.state("x", DType.F32, (1, columns)), weight)
+            program = trace.build()
+            states = {v.name: await backend.allocate(v.nbytes, Role.STATE) for v in program.by_role(Role.STATE)}
+            loaded = await backend.load(program.values["w"], MadeWeight((rows, columns), Dense(DType.F32), 1))
+            executable = await backend.compile(program, {**states, "w": loaded})
+            await backend.read(backend.run(executable, {"step": step_at(0)}))
+            mx.reset_peak_memory()
+            before = mx.get_active_memory()
+            assert before >= 2 * POOL + 4 * rows * columns
+            with lose(backend), pytest.raises(DeviceLost) as held:
+                await backend.read(backend.run(executable, {"step": step_at(1)}))
+            assert mx.get_peak_memory() - before < POOL // 4
+            assert mx.get_active_memory() - before < POOL // 4
+            await backend.read(backend.run(executable, {"step": step_at(0)}))
+            assert "lost" in str(held.value)
 
     run(test)
 
