@@ -53,6 +53,8 @@ class Live(open_device.Named):
     def __init__(self, options: Options, stop: Stop | None = None) -> None:
         """Raises BackendUnavailable."""
         self.facts = device.chosen(options.device)
+        if options.exact:
+            device.want_whole_floats()
         self.mode = options.mode or (Mode.KERNELS if self.facts.gpu else Mode.OPS)
         limit = min(options.memory or self.facts.memory, self.facts.memory)
         self.ledger = Ledger(
@@ -64,6 +66,8 @@ class Live(open_device.Named):
         self._models: WeakSet[Model] = WeakSet()
         self.loader = Loader(self.ledger, self.mode)
         try:
+            if options.exact:
+                self.timeline.call(lambda: device.check_whole_floats(self.facts))
             self.tuning = options.tuning or self._measured(options, stop or Stop()) or Tuning()
             if options.self_test:
                 examined.once(self, self._test(options, stop or Stop()))

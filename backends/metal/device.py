@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 
 import mlx.core as mx
+import numpy as np
 
 from pie_edge.backends.metal.probe import gpu_name, on_processor
 from pie_edge.backends.shared.host import physical_memory
@@ -16,6 +18,11 @@ _ANY_MEMORY = 8 << 30
 """Where the system doesn't tell how much there is."""
 KEPT = 8
 """Of this part of the memory at most what steps have freed is kept for those that come."""
+
+_TENSOR_FLOATS = "MLX_ENABLE_TF32"
+"""MLX's own variable, which it reads once, when it first multiplies floats."""
+_WHOLE = 1e-5
+"""Relative error of a product of float32 that stays below this: ten bits of a mantissa give 8e-4, all of them 3e-7."""
 
 
 class Mode(StrEnum):
@@ -84,3 +91,21 @@ def enter(found: Facts, limit: int) -> None:
     if found.gpu:
         # Kept resident: else a model that wasn't asked for a while is paged out, and in again.
         mx.set_wired_limit(found.memory)
+
+
+def want_whole_floats() -> None:
+    """Let this process multiply float32 as that: where a GPU has units for matrices (M5 and newer) MLX rounds floats to ten bits
+    of mantissa unless it is told otherwise before its first product."""
+    os.environ[_TENSOR_FLOATS] = "0"
+
+
+def check_whole_floats(found: Facts) -> None:
+    """On the device's thread. Raises BackendUnavailable where MLX rounds them all the same."""
+    x, y = np.random.default_rng(1).standard_normal((2, 256, 256)).astype(np.float32)
+    wanted = x.astype(np.float64) @ y.astype(np.float64)
+    error = np.linalg.norm(np.array(mx.array(x) @ mx.array(y)) - wanted) / np.linalg.norm(wanted)
+    if not error < _WHOLE:
+        raise BackendUnavailable(
+            f"`exact` was asked for, but in this process MLX multiplies on {found.name} with a relative error of {error:.0e}, "
+            f"which was settled when it first did; use a process of its own, or start this one with {_TENSOR_FLOATS}=0"
+        )

@@ -18,15 +18,12 @@ pytest.importorskip("tests.support.needs_mlx")
 import mlx.core as mx
 import numpy as np
 
-from pie_edge.backends.metal.backend import open_metal
-from pie_edge.backends.metal.describe import describe
-from pie_edge.backends.metal.device import Facts, facts, more_memory
-from pie_edge.backends.metal.memory import Ledger, host
+from pie_edge.backends.metal.device import facts
+from pie_edge.backends.metal.memory import host
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.backends.metal.ops.products import product
-from pie_edge.backends.shared import examination
 from pie_edge.backends.shared.selftest import MadeWeight
-from pie_edge.errors import BackendUnavailable, DeviceLost, OutOfMemory, UsageError
+from pie_edge.errors import DeviceLost, OutOfMemory
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType
 from pie_edge.program.ops import Role, Value
@@ -152,58 +149,6 @@ def test_encodings_are_taken_as_stated(open_backend: Opening) -> None:
             assert not backend.limits.supports(Affine(2, 32, DType.F16, None))
 
     run(test)
-
-
-def test_settings_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(UsageError, match="-1 bytes"):
-        asyncio.run(open_metal("", memory=-1))
-    with pytest.raises(BackendUnavailable, match="no device 'abacus'; it has "):
-        asyncio.run(open_metal("abacus"))
-
-
-@pytest.mark.parametrize("exact", [False, True])
-def test_a_device_that_computes_right_is_opened_and_not_examined_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
-) -> None:
-    said: list[str] = []
-
-    def fail(*arguments: object) -> None:
-        raise AssertionError("it was examined a second time")
-
-    def note(done: int, total: int, what: str) -> None:
-        said.append(what)
-
-    async def test() -> None:
-        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note, tune=False)).close()
-        assert set(said) == {f"testing Metal's kernels on {facts().name} (once)"}
-        said.clear()
-        monkeypatch.setattr(examination, "check", fail)
-        await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note, tune=False)).close()
-        assert not said
-
-    run(test)
-
-
-@pytest.mark.parametrize("kind", ["attention", "rms_norm", "gated_delta"])
-def test_an_op_that_computes_wrong_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    module: Any = MODULES[kind]
-    name = "kernel" if facts().gpu and hasattr(module, "kernel") else "ops"
-    right = getattr(module, name)
-
-    def wrong(*arguments: Any) -> Any:
-        first, *rest = right(*arguments)
-        return first + 0.1, *rest
-
-    monkeypatch.setattr(module, name, wrong)
-    with pytest.raises(BackendUnavailable, match=rf"computes Metal kernel '{kind}'.* wrong"):
-        asyncio.run(open_metal())
-
-
-def test_doctor_tells_the_device_and_its_memory() -> None:
-    title, memory = describe()
-    assert title.startswith(facts().name)
-    assert f"MLX {facts().version}" in title
-    assert "the largest buffer is" in memory
 
 
 @pytest.mark.parametrize("bits", [4, 8])
@@ -381,33 +326,3 @@ def test_what_is_no_want_of_memory_is_a_lost_device(open_backend: Opening) -> No
             assert list(await backend.read(backend.run(executable, {})))
 
     run(test)
-
-
-def test_a_device_that_cannot_be_entered_is_unavailable(open_backend: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(device: Any) -> None:
-        raise RuntimeError("played: no such device")
-
-    monkeypatch.setattr(mx, "set_default_device", refuse)
-    with pytest.raises(BackendUnavailable, match="can't use its device: RuntimeError: played"):
-        open_backend()
-
-
-@pytest.mark.parametrize(
-    ("gpu", "limit", "remedy"),
-    [(True, 1, "`memory`"), (True, 2, "iogpu.wired_limit_mb"), (False, 1, "`memory`"), (False, 2, "more memory")],
-)
-def test_memory_that_is_short_is_told_with_what_gives_more(gpu: bool, limit: int, remedy: str) -> None:
-    found = Facts("Apple M9", "0.32.4", gpu, 2 << 30, 1 << 30)
-    ledger = Ledger(found.name, limit << 30, 1 << 30, more_memory(found, limit << 30))
-    with pytest.raises(OutOfMemory, match=r"needs 1536.0 MiB of Apple M9") as raised:
-        ledger.take(1536 << 20, "a state")
-    assert remedy in str(raised.value)
-
-
-def test_what_steps_have_freed_is_kept_within_a_part_of_the_memory(
-    open_backend: Opening, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(mx, "set_cache_limit", asked.append)
-    asyncio.run(open_backend(memory=64 << 20).close())
-    assert asked == [8 << 20]
