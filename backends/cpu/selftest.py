@@ -93,7 +93,7 @@ def examination() -> Examination:
     ops.store(t, sampled, rec.state("kept", np.zeros((2, _WIDTH), np.float32)))
     program = observe(t.build(), _BUCKET)
     program = as_outputs(program, program.by_role(Role.TEMP))
-    return Examination(program, rec.sources, rec.states, layout.pack(_STEP).tobytes())
+    return Examination(program, rec.sources, rec.states, {"step": layout.pack(_STEP).tobytes()})
 
 
 def _mix(rec: Recorder, logits: Value, y: Value) -> None:
@@ -130,7 +130,7 @@ def check(memory: LinearMemory, crew: Crew, shared: Arena, loader: Loader) -> No
     """Raises BackendUnavailable naming the first kernel whose result is wrong."""
     exam = examination()
     outputs = _run(exam, memory, crew, shared, loader)
-    if wrong := first_fault(exam.program, outputs, stored(ANSWERS), TOLERANCE):
+    if wrong := first_fault(exam, outputs, stored(ANSWERS), TOLERANCE):
         raise BackendUnavailable(
             f"{processor()} with wasmtime {version('wasmtime')} computes cpu {wrong}; update wasmtime, or report this "
             "processor"
@@ -147,7 +147,7 @@ def _run(exam: Examination, memory: LinearMemory, crew: Crew, shared: Arena, loa
         loader.load(weight, exam.sources[value.name])
     executable = compile_program(exam.program, buffers, memory, shared, crew.threads)
     assert isinstance(executable, ModelExecutable)
-    outputs = executable.run(memory, crew, {"step": exam.block})
+    outputs = executable.run(memory, crew, exam.inputs)
     for buffer in (*buffers.values(), executable):
         memory.free(getattr(buffer, "region", buffer))
     return outputs

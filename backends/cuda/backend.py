@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pie_edge.backend import BytesLike, Stop
-from pie_edge.backends.cuda import nvrtc, ranges, tune
+from pie_edge.backends.cuda import examination, nvrtc, ranges, tune
 from pie_edge.backends.cuda.api import Driver
 from pie_edge.backends.cuda.device import Gpu
 from pie_edge.backends.cuda.executable import PinnedSlot
@@ -16,6 +16,7 @@ from pie_edge.backends.cuda.session import Compile, Session
 from pie_edge.backends.cuda.together import Together
 from pie_edge.backends.shared import open_device
 from pie_edge.backends.shared.device_backend import DeviceExecutable, DeviceTicket
+from pie_edge.backends.shared.examination import Paper
 from pie_edge.backends.shared.open_device import OpenDevice, OpenedBackend
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.slots import Flight
@@ -53,6 +54,9 @@ class Live(OpenDevice):
         self._nvtx = ranges.marker()
         self._together = Together(session)
         self.test(bench, options)
+
+    def papers(self, halves: bool) -> Iterable[Paper]:
+        return [*super().papers(halves), *examination.papers(halves)]
 
     @property
     def driver(self) -> str:

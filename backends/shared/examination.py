@@ -1,9 +1,10 @@
-"""The self-test of Vulkan and wgpu: every kernel once, when a device is opened for the first time with a driver and these
-kernels. That it passed is remembered (``remembered.py``). Both have the same answers."""
+"""The self-test of every device that is no processor: every kernel once, when it is opened for the first time with a driver and
+these kernels. That it passed is remembered (``remembered.py``). All have the same answers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +103,9 @@ def examination(halves: bool) -> Examination:
     rec.show(ops.gather_rows(t, kept, step["sample_rows"]))
     for value in recurrent_ops(t, step, y, rec.weight, rec.made_state):
         rec.show(value)
-    return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, layout.pack(_STEP).tobytes())
+    return Examination(
+        _observed(rec.program(), bucket), rec.sources, rec.states, {"step": layout.pack(_STEP).tobytes()}
+    )
 
 
 def _between_norm_and_sum(rec: Recorder, y: Value) -> Value:
@@ -163,14 +166,32 @@ def _cache(rec: Recorder, suffix: str, head: int, halves: bool) -> tuple[Value, 
     )
 
 
+@dataclass(frozen=True)
+class Paper:
+    """A part of a self-test, and where its answers are."""
+
+    what: str
+    """What is examined, for people."""
+    exam: Examination
+    answers: Path
+    key: str
+    """Of its answers in that file."""
+    tolerance: float = TOLERANCE
+
+
+def paper(halves: bool) -> Paper:
+    """What all devices are examined with."""
+    return Paper("kernels", examination(halves), ANSWERS, precision(halves))
+
+
 Run = Callable[[Examination], Mapping[str, memoryview]]
 """Runs an examination on the device and gives its outputs."""
 
 
-def check(title: str, device: str, driver: str, halves: bool, run: Run) -> None:
+def check(title: str, device: str, driver: str, paper: Paper, run: Run) -> None:
     """Raises BackendUnavailable naming the first kernel whose result is wrong."""
-    exam = examination(halves)
-    wrong = first_fault(exam.program, run(exam), stored(ANSWERS)[precision(halves)], TOLERANCE)
+    answers = stored(paper.answers)[paper.key]
+    wrong = first_fault(paper.exam, run(paper.exam), answers, paper.tolerance)
     if wrong:
         raise BackendUnavailable(
             f"{device} with driver {driver} computes {title} {wrong}; update it, or use another --backend"

@@ -3,13 +3,16 @@ kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+
 from pie_edge.backend import Stop, WeightSource
 from pie_edge.backends.shared import examination
+from pie_edge.backends.shared.examination import Paper
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.backends.shared.selftest import Examination
@@ -32,6 +35,10 @@ class Examined(Protocol):
 
     def unload(self, weight: Any) -> None: ...
 
+    def download(self, regions: Sequence[Region[Any]]) -> Any: ...
+
+    def drain(self) -> None: ...
+
     def compile(self, program: Program, states: Mapping[str, Any], weights: Mapping[str, Any]) -> Any: ...
 
 
@@ -41,8 +48,7 @@ class Test:
     """What the API is called."""
     driver: str
     passed: Record
-    halves: bool
-    """Keys and values are float16."""
+    papers: Callable[[], Iterable[Paper]]
     progress: Callable[[int, int, str], None]
     stop: Stop
 
@@ -51,11 +57,16 @@ def once(live: Examined, test: Test) -> None:
     """Unless it passed here before. Raises BackendUnavailable naming the first kernel that computes wrong."""
     if (test.passed.read() or {}).get("passed") is True:
         return
-    what = f"testing {test.title}'s kernels on {live.name} ({test.passed.how_often()})"
+    for paper in test.papers():
+        _pass(live, test, paper)
+    test.passed.write({"passed": True})
+
+
+def _pass(live: Examined, test: Test, paper: Paper) -> None:
+    what = f"testing {test.title}'s {paper.what} on {live.name} ({test.passed.how_often()})"
     test.progress(0, 0, what)
     run = partial(_answers, live, test.stop, lambda done, total: test.progress(done, total, what))
-    examination.check(test.title, live.name, test.driver, test.halves, run)
-    test.passed.write({"passed": True})
+    examination.check(test.title, live.name, test.driver, paper, run)
 
 
 def _answers(
@@ -77,10 +88,23 @@ def _answers(
         stop.look()
         told(done, total)
 
-    flight = recorded.run_slowly({"step": exam.block}, between)
-    outputs: Mapping[str, memoryview] = recorded.outputs(flight)
+    flight = recorded.run_slowly(exam.inputs, between)
+    outputs: Mapping[str, memoryview] = recorded.outputs(flight) | _kept(live, exam, states)
     for region in states.values():
         live.free(region)
     for weight in weights.values():
         live.unload(weight)
     return outputs
+
+
+def _kept(live: Examined, exam: Examination, states: Mapping[str, Region[Any]]) -> dict[str, memoryview]:
+    """The states that are looked at, too."""
+    if not exam.kept:
+        return {}
+    arrays = [exam.states[name] for name in exam.kept]
+    flight = live.download([states[name].part(0, a.nbytes) for name, a in zip(exam.kept, arrays, strict=True)])
+    live.drain()
+    found = flight.outputs().values()
+    return {
+        name: memoryview(np.frombuffer(data, a.dtype)) for name, a, data in zip(exam.kept, arrays, found, strict=True)
+    }

@@ -3,7 +3,7 @@ done once at a first opening."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from pie_edge.backend import Stop, WeightSource
 from pie_edge.backends.shared import examined, tune
 from pie_edge.backends.shared.device_backend import DeviceBackend, LiveT, open_live
+from pie_edge.backends.shared.examination import Paper, paper
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
@@ -132,13 +133,18 @@ class OpenDevice(Named):
     def test(self, bench: Bench, options: Options) -> None:
         """Run every kernel once if that is wanted and wasn't done before. Raises BackendUnavailable, closed."""
         passed = Record(bench.subject, options.cache_dir, "passed", f"{self.tuning} {options.exact}")
-        wanted = examined.Test(self.title, self.driver, passed, not options.exact, options.progress, self.session.stop)
+        papers = partial(self.papers, not options.exact)
+        wanted = examined.Test(self.title, self.driver, passed, papers, options.progress, self.session.stop)
         try:
             if options.self_test:
                 examined.once(self, wanted)
         except BaseException:
             self.close()
             raise
+
+    def papers(self, halves: bool) -> Iterable[Paper]:
+        """What it is examined with; ``halves``: keys and values are float16."""
+        return [paper(halves)]
 
     @property
     def memory_limit(self) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +59,16 @@ class MadeWeight:
         return scaled.astype(np.float16 if dtype is DType.F16 else np.float32)
 
 
-@dataclass(frozen=True)
-class Examination:
-    """The Program, what it works on, and its step's block. What fused kernels leave out stays a temporary."""
+def ends(values: NDArray[Any]) -> list[float]:
+    """The first and the last few values of an output, which stand for it."""
+    flat = values.reshape(-1)
+    return [float(v) for v in (*flat[:6], *flat[-6:])]
 
-    program: Program
-    sources: Mapping[str, MadeWeight]
-    states: Mapping[str, NDArray[Any]]
-    block: bytes
+
+def scattered(values: NDArray[Any]) -> list[float]:
+    """Up to a hundred from all over it: an odd number apart, so that all places of a tile are met."""
+    flat = values.reshape(-1)
+    return [float(v) for v in flat[:: flat.size // 100 | 1]]
 
 
 class Recorder:
@@ -98,25 +100,33 @@ class Recorder:
         return as_outputs(self.trace.build(), self._shown)
 
 
+@dataclass(frozen=True)
+class Examination:
+    """The Program, what it works on, and its inputs by name. What fused kernels leave out stays a temporary."""
+
+    program: Program
+    sources: Mapping[str, MadeWeight]
+    states: Mapping[str, NDArray[Any]]
+    inputs: Mapping[str, bytes]
+    kept: tuple[str, ...] = ()
+    """States that are looked at as well, once it has run."""
+    digest: Callable[[NDArray[Any]], list[float]] = field(default=ends)
+
+
 def as_outputs(program: Program, shown: Iterable[Value]) -> Program:
     outputs = {v.name: replace(v, role=Role.OUTPUT) for v in shown}
     return replace(program, values={**program.values, **outputs})
 
 
-def digest(values: NDArray[np.float32]) -> list[float]:
-    """The first and the last few values of an output, which stand for it."""
-    flat = values.reshape(-1)
-    return [float(v) for v in (*flat[:6], *flat[-6:])]
-
-
 def first_fault(
-    program: Program, outputs: Mapping[str, memoryview], answers: Mapping[str, list[float]], tolerance: float
+    exam: Examination, outputs: Mapping[str, memoryview], answers: Mapping[str, list[float]], tolerance: float
 ) -> str:
     """Names the first kernel whose result is wrong; empty if none is."""
-    for op in program.ops:
+    for op in exam.program.ops:
         for name in op.outputs:
             if name in outputs:
-                wrong = fault(program, op, digest(np.asarray(outputs[name])), answers[name], tolerance)
+                found = exam.digest(np.asarray(outputs[name]))
+                wrong = fault(exam.program, op, found, answers[name], tolerance)
                 if wrong:
                     return wrong
     return ""

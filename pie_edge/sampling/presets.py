@@ -53,7 +53,7 @@ class PresetCall:
 
 def argmax() -> PresetCall:
     """The likeliest token of the last row."""
-    wire = _Wire()
+    wire = Wire()
     return wire.call(wire.add("reduce_argmax", wire.add("logits"), axis=-1, keepdims=False))
 
 
@@ -65,7 +65,7 @@ def sample(temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, min_p: 
     check_settings(temperature, top_k, top_p, min_p)
     if temperature == 0:
         return argmax()
-    wire = _Wire()
+    wire = Wire()
     x = wire.add("div", wire.add("logits"), wire.parameter("<f", "f32", temperature))
     if top_k:
         x = wire.keep(x, "kth_largest", wire.parameter("<I", "u32", top_k))
@@ -149,14 +149,15 @@ def _node(op: Op | None) -> str:
     return op.kind.removeprefix(PREFIX) if op else ""
 
 
-class _Wire:
+class Wire:
     """Writes a wire form node by node."""
 
     def __init__(self) -> None:
         self._nodes: list[dict[str, Any]] = []
         self._parameters: list[bytes] = []
 
-    def add(self, op: str, *inputs: int, **attributes: Any) -> int:
+    def add(self, op: str, *inputs: int | list[int], **attributes: Any) -> int:
+        """Operands are nodes, or one of a node's results: [node, result]."""
         self._nodes.append({"op": op, "in": list(inputs), "attrs": attributes})
         return len(self._nodes) - 1
 
@@ -168,6 +169,7 @@ class _Wire:
         above = self.add("ge", x, self.add(threshold, x, argument, keepdims=True))
         return self.add("select", above, x, self.add("constant", value="-inf"))
 
-    def call(self, output: int) -> PresetCall:
-        document = {"v": VERSION, "nodes": self._nodes, "outputs": [output], "result": "one"}
+    def call(self, *outputs: int | list[int]) -> PresetCall:
+        result = "one" if len(outputs) == 1 else "tuple"
+        document = {"v": VERSION, "nodes": self._nodes, "outputs": list(outputs), "result": result}
         return PresetCall(json.dumps(document, separators=(",", ":")), tuple(self._parameters))

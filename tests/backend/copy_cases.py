@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -50,10 +50,14 @@ def inputs(pairs: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
 
 def expected(slots: bool, pairs: Sequence[tuple[int, int]]) -> dict[str, np.ndarray]:
     held = states()
-    given = inputs(pairs)
-    for op in program(slots).ops:
-        reference._MEANING[op.kind](op, *(given[name] for name in op.inputs), held[op.outputs[0]])
+    copied(program(slots), inputs(pairs), held)
     return held
+
+
+def copied(program: Program, given: Mapping[str, np.ndarray], held: Mapping[str, np.ndarray]) -> None:
+    """What a Program of copies makes of states."""
+    for op in program.ops:
+        reference._MEANING[op.kind](op, *(given[name] for name in op.inputs), held[op.outputs[0]])
 
 
 async def check(backend: Backend, name: str) -> None:

@@ -3,6 +3,7 @@ launch. ``cases.ALL`` has them once this is imported."""
 
 from __future__ import annotations
 
+from pie_edge.backends.cuda.examination import TILED
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, Dense, DType, Encoding
 from tests.backend import cases, device_cases
@@ -62,18 +63,7 @@ def _linear(rows: int, outputs: int, columns: int, encoding: Encoding) -> Builde
     return make
 
 
-ENCODINGS = (
-    Dense(DType.F16),
-    Affine(4, 32, DType.F16, None),
-    Affine(4, 64, DType.F16, 8),
-    Affine(5, 32, DType.F16, 16),
-    Affine(6, 64, DType.F32, None),
-    Affine(8, 32, DType.F32, 128),
-    Affine(8, 32, DType.F16, None),
-    cases.MXFP4,
-)
-"""Every format that tensor cores take, and every kind of scale."""
-MANY = {f"linear {encoding}, 70 rows": _many(encoding) for encoding in ENCODINGS}
+MANY = {f"linear {encoding}, 70 rows": _many(encoding) for encoding in TILED}
 GATED, GATED_TILE, GROUP_TILE = "a gated unit", "a gated unit of many rows", "three products of many rows"
 OWN = {
     GATED: _gated(3, 8),

@@ -143,7 +143,8 @@ def test_kernels_are_tested_at_a_first_opening_and_that_they_passed_is_kept(tmp_
         return cuda_emulated.opened(self_test=True, cache_dir=tmp_path, progress=say)
 
     asyncio.run(opened().close())
-    assert set(told) == {"testing CUDA's kernels on SIMT CPU emulation (once)"}
+    parts = ("kernels", "tensor cores", "copies", "epilogues")
+    assert set(told) == {f"testing CUDA's {part} on SIMT CPU emulation (once)" for part in parts}
     told.clear()
     asyncio.run(opened().close())
     assert not told
