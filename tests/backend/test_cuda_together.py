@@ -16,7 +16,8 @@ from pie_edge.backends.cuda import together
 from pie_edge.control.batch import CHECKED_EVERY
 from pie_edge.errors import BackendError, DeviceLost, OutOfMemory
 from pie_edge.program.ops import Role
-from tests.backend import cuda_emulated, openers
+from tests.backend import cases, cuda_emulated, openers
+from tests.backend.device import put
 from tests.backend.protocol_on_backend import doubling, opened, run
 from tests.backend.test_engine import engine_on, expected, greedy
 from tests.backend.test_run_ahead import settled
@@ -106,6 +107,26 @@ def test_runs_that_come_again_are_one_launch_however_many_are_in_flight() -> Non
                     await doublings.check(pair, 10 * turn + number)
             writes = 8  # an event each
             assert found == [[8, 8 + writes, 0], [4, 4 + writes, 4], [4, 4 + writes, 0]]
+
+    run(test)
+
+
+def test_what_is_on_its_way_keeps_its_slots_also_where_nothing_is_read() -> None:
+    async def test() -> None:
+        async with opened(openers.cuda) as backend:
+            case = cases.build("store of a linear")
+            buffers: dict[str, Any] = {name: await put(backend, array) for name, array in case.states.items()}
+            for value in case.program.by_role(Role.WEIGHT):
+                buffers[value.name] = await backend.load(value, case.sources[value.name])
+            silent = [await backend.compile(case.program, buffers) for _ in range(2)]
+            runs = [(one, {"step": case.block}) for one in silent]
+            for _ in range(2):  # the second is captured
+                backend.run_together(runs)
+            assert [len(one.recorded.slots) for one in silent] == [1, 1]
+            with cuda_emulated.emulated(lag=20):
+                for _ in range(2):
+                    backend.run_together(runs)
+            assert [len(one.recorded.slots) for one in silent] == [2, 2]
 
     run(test)
 
