@@ -28,6 +28,8 @@ FORMAT = "1"
 """Raised when environments must be made anew though pyproject.toml is the same; ./pie-edge has it too."""
 MLX_MACOS = 14
 """The oldest macOS that MLX's packages are for: elsewhere pip would find none, and nothing were installed."""
+OLDEST_CUDA = 13_000
+"""As NVIDIA's drivers tell it: 13.0, which r580 is the first to serve. For an older one nothing is installed in vain."""
 CHECKOUT_EXTRAS = ("build", "server")
 """What a checkout always has: what builds the language component, which a wheel has built in, and the server."""
 
@@ -137,13 +139,22 @@ def usable_backends() -> list[str]:
     windows, mac = sys.platform == "win32", sys.platform == "darwin"
     takes_mlx = mac and platform.machine() == "arm64" and int(platform.mac_ver()[0].partition(".")[0] or 0) >= MLX_MACOS
     drivers: dict[str, Callable[[], bool]] = {
-        "cuda": lambda: _loads("nvcuda.dll" if windows else "libcuda.so.1"),
+        "cuda": lambda: _serves_cuda("nvcuda.dll" if windows else "libcuda.so.1"),
         "metal": lambda: takes_mlx,
         "vulkan": lambda: _loads("vulkan-1.dll" if windows else "libvulkan.so.1"),
         # Where Vulkan or Metal is usual its own backend takes the card, and importing one more costs half a second at each start.
         "wgpu": lambda: windows or (mac and not takes_mlx),
     }
     return [name for name, here in drivers.items() if here()]
+
+
+def _serves_cuda(library: str) -> bool:
+    version = ctypes.c_int()
+    try:
+        found = ctypes.CDLL(library).cuDriverGetVersion(ctypes.byref(version))
+    except (OSError, AttributeError):
+        return False
+    return found == 0 and version.value >= OLDEST_CUDA
 
 
 def _loads(library: str) -> bool:

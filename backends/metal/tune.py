@@ -77,18 +77,21 @@ def _measured(contest: Contest, look: Callable[[], None], report: Report, time_o
 
 
 def tune_device(name: str, cache_dir: Path, report: Report, stop: Stop) -> None:
-    """``pie-edge tune``. Raises BackendUnavailable, UsageError where there is nothing to choose, and Stopped."""
+    """``pie-edge tune``. Raises BackendUnavailable, UsageError where there is nothing to choose, BackendError if what is
+    found can't be kept, and Stopped."""
     facts = device.chosen(name)
     if not facts.gpu:
         raise UsageError(
             f"{facts.name} has no variants to choose from: kernels by hand need a GPU; nothing is to be tuned"
         )
+    kept = record(facts, cache_dir)
+    kept.check()
     timeline = Timeline(lambda: device.enter(facts, facts.memory))
     try:
         found = timeline.call(lambda: measured(stop.look, report))
     finally:
         timeline.close()
-    record(facts, cache_dir).keep(found.document())
+    kept.keep(found.document())
 
 
 def _seconds(contest: Contest, size: int, by_mlx: bool) -> float:

@@ -12,6 +12,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from pie_edge.backends.shared.whole_file import write_whole
+from pie_edge.errors import BackendError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Record:
     def __init__(self, subject: Subject, folder: Path | None, kind: str, detail: str = "") -> None:
         key = hashlib.sha256("\0".join((subject.device, subject.driver, subject.kernels, detail)).encode()).hexdigest()
         self.folder = folder
+        self._device = subject.device
         self._path = None if folder is None else folder / f"{subject.backend}-{key[:16]}.{kind}"
 
     def read(self) -> dict[str, Any] | None:
@@ -59,12 +61,29 @@ class Record:
     def write(self, document: dict[str, Any]) -> None:
         """Keep it if that can be done: a disk that can't be written is no reason to fail."""
         with suppress(OSError):
-            self.keep(document)
+            self._put(document)
+
+    def check(self) -> None:
+        """Raises BackendError where it couldn't be kept: to be asked before much is done to find it out."""
+        if not self.lasts():
+            raise self._unkept("it can't be written")
 
     def keep(self, document: dict[str, Any]) -> None:
-        """All or nothing. Raises OSError."""
+        """All or nothing. Raises BackendError."""
+        try:
+            self._put(document)
+        except OSError as error:
+            raise self._unkept(error.strerror or str(error)) from error
+
+    def _put(self, document: dict[str, Any]) -> None:
         if self._path is not None:
             write_whole(self._path, json.dumps(document | {"digest": _digest(document)}).encode())
+
+    def _unkept(self, why: str) -> BackendError:
+        return BackendError(
+            f"what is found out about {self._device} can't be kept in {self.folder or 'no folder'} ({why}); nothing has changed. "
+            "Make that folder writable, or name another one with PIE_EDGE_CACHE"
+        )
 
 
 def _digest(document: dict[str, Any]) -> str:

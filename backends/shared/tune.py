@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from pie_edge.backends.shared.remembered import Record, Subject
 from pie_edge.backends.shared.trial import Bench, Chain, Trial
-from pie_edge.errors import BackendError, DeviceLost, PieError
+from pie_edge.errors import DeviceLost, PieError
 
 DEFAULT = "default"
 MARGIN = 0.05
@@ -60,20 +60,16 @@ def _times(seconds: Mapping[str, float]) -> str:
 
 def tune_and_keep(bench: Bench, cache_dir: Path, report: Callable[[str], None]) -> None:
     """``pie-edge tune``: try all variants on a device, remember the best, and close it. Raises BackendError if the best can't be
-    kept."""
+    kept: before a minute of measuring, where that is known."""
+    kept = record(bench.subject, cache_dir)
     try:
+        kept.check()
         found = tune(bench, report=lambda choice: report(str(choice)))
     finally:
         with suppress(DeviceLost):
             bench.session.timeline.drain()
         bench.session.close()
-    try:
-        record(bench.subject, cache_dir).keep(asdict(found))
-    except OSError as error:
-        raise BackendError(
-            f"what tuning found for {bench.subject.device} can't be kept in {cache_dir} ({error.strerror}); nothing has "
-            "changed. Make that folder writable, or name another one with PIE_EDGE_CACHE"
-        ) from error
+    kept.keep(asdict(found))
 
 
 def remembered(bench: Bench, cache_dir: Path | None) -> Any:

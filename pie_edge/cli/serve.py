@@ -109,6 +109,33 @@ class LoggedNotes(Notes):
         self._last = what
 
 
+class Told:
+    """What the engine's states come to, for people. Where the server listens is told once the engine has something to work on:
+    one that ends at once, for want of a driver say, serves nobody."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._works = False
+        self._url = ""
+
+    def __call__(self, state: State) -> None:
+        self._works |= bool(state.what) or state.phase == "ready"
+        self._tell_where()
+        if state.phase == "loading" and state.what:
+            self._notes(state.done, state.total, state.what)
+        elif state.model is not None:
+            self._notes.note(f"{state.model.name} on {state.model.backend} ({state.model.device}) is ready")
+
+    def listens(self, url: str) -> None:
+        self._url = url
+        self._tell_where()
+
+    def _tell_where(self) -> None:
+        if self._works and self._url:
+            self._notes.note(f"listening on {self._url}")
+            self._url = ""
+
+
 async def _serve(settings: Settings, notes: Notes) -> None:
     try:
         from pie_edge.server import logs
@@ -117,16 +144,10 @@ async def _serve(settings: Settings, notes: Notes) -> None:
         raise Unsupported(f"the server needs {error.name}; install it with: {remedies.install('server')}") from None
 
     logs.configure("json" if settings.serve.log == "json" else "human", quiet=notes.quiet)
-
-    def heard(state: State) -> None:
-        if state.phase == "loading" and state.what:
-            notes(state.done, state.total, state.what)
-        elif state.model is not None:
-            notes.note(f"{state.model.name} on {state.model.backend} ({state.model.device}) is ready")
-
-    async with serving(settings, heard) as server:
+    told = Told(notes)
+    async with serving(settings, told) as server:
         on_signals(lambda: _stop(server, notes))
-        notes.note(f"listening on {server.url}")
+        told.listens(server.url)
         await server.run()
     notes.note("ended")
 

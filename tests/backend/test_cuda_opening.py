@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +15,9 @@ pytest.importorskip("tests.support.needs_simt")
 from pie_edge import backend_choice
 from pie_edge.backends.cuda import api, describe, probe, tune
 from pie_edge.backends.cuda.device import Facts
+from pie_edge.backends.shared import tune as shared_tune
 from pie_edge.cli import doctor
-from pie_edge.errors import BackendUnavailable
+from pie_edge.errors import BackendError, BackendUnavailable
 from tests.backend import cuda_emulated
 from tests.backend.cuda_emulated import card, emulated
 from tests.simt import build
@@ -117,3 +119,17 @@ def test_what_was_found_with_one_driver_is_not_taken_for_the_next_one_s() -> Non
     newer = replace(facts, driver=13_010)
     assert tune.served(facts).startswith("for CUDA 13.0, ") and tune.served(newer).startswith("for CUDA 13.1, ")
     assert tune.subject(facts) != tune.subject(newer)
+
+
+def test_a_tuning_that_could_not_be_kept_says_so_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = cuda_emulated.opened()
+    bench = tune.bench(backend._live.session)
+    monkeypatch.setattr(shared_tune, "tune", lambda *given, **named: pytest.fail("it measures"))
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(
+        BackendError, match=r"emulation sm_86 can't be kept in .*cache \(it can't be written\).*PIE_EDGE_CACHE"
+    ):
+        shared_tune.tune_and_keep(bench, tmp_path / "cache", print)
+    assert bench.session._closed  # as where it measures

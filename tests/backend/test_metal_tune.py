@@ -23,7 +23,7 @@ from pie_edge.backends.metal.launch import Launch
 from pie_edge.backends.metal.memory import host
 from pie_edge.backends.metal.tuning import EXTENTS, ROWS, Tuning, widened_bytes
 from pie_edge.backends.metal.weights import Form, Matrix
-from pie_edge.errors import UsageError
+from pie_edge.errors import BackendError, UsageError
 from pie_edge.program.encodings import Dense, DType
 from pie_edge.program.ops import Role, Value
 from tests.backend import device_cases, expert_cases, openers
@@ -182,6 +182,18 @@ def test_a_processor_has_nothing_to_tune(tmp_path: Path) -> None:
         pytest.skip("says something of MLX's CPU device")
     with pytest.raises(UsageError, match="kernels by hand need a GPU"):
         tune.tune_device("", tmp_path, print, Stop())
+
+
+def test_a_tuning_that_could_not_be_kept_says_so_before_it_measures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "chosen", lambda name: GPU)
+    monkeypatch.setattr(tune, "measured", lambda *given: pytest.fail("it measures"))
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    with pytest.raises(
+        BackendError, match=r"Apple M9 can't be kept in .*cache \(it can't be written\).*PIE_EDGE_CACHE"
+    ):
+        tune.tune_device("", tmp_path / "cache", print, Stop())
 
 
 def test_a_first_opening_on_a_gpu_measures_once_says_so_and_takes_what_it_found(

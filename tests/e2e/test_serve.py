@@ -83,3 +83,10 @@ def test_a_model_that_isn_t_there_ends_the_server_with_its_error(cli: Cli) -> No
 def test_without_a_key_it_isn_t_offered_to_the_network(cli: Cli) -> None:
     done = cli("serve", "--host", "0.0.0.0", "--port", "0")
     assert (done.returncode, "give one with --api-key" in done.stderr) == (2, True)
+
+
+def test_a_server_whose_engine_cannot_start_never_says_that_it_listens(smollm2_path: Path, cli: Cli) -> None:
+    ended = cli("serve", "--port", "0", "--backend", "cpu", "--device", "of the future", "--model", str(smollm2_path))
+    assert ended.returncode == 2
+    assert "backend cpu has no device 'of the future'" in ended.stderr
+    assert "listening" not in ended.stderr

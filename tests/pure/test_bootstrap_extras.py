@@ -7,14 +7,17 @@ import importlib.util
 import platform
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pie_edge.backends.cuda.api import REQUIRED
 from tests.pure.test_packaging import EXTRAS
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "bootstrap.py"
 CUDA, VULKAN = "libcuda.so.1", "libvulkan.so.1"
+OLDER_CUDA = f"{CUDA} of r575"
 MACHINES = {
     "an NVIDIA card on a server": ("linux", "x86_64", "", {CUDA}, ["cuda"]),
     "an NVIDIA card with Vulkan": ("linux", "aarch64", "", {CUDA, VULKAN}, ["cuda", "vulkan"]),
@@ -24,6 +27,7 @@ MACHINES = {
     "Apple silicon, later": ("darwin", "arm64", "26.1", set[str](), ["metal"]),
     "Apple silicon before MLX": ("darwin", "arm64", "13.6.1", set[str](), ["wgpu"]),
     "an Intel Mac": ("darwin", "x86_64", "14.5", set[str](), ["wgpu"]),
+    "an NVIDIA card with an older driver": ("linux", "x86_64", "", {OLDER_CUDA, VULKAN}, ["vulkan"]),
     "an NVIDIA card on Windows": ("win32", "AMD64", "", {"nvcuda.dll", "vulkan-1.dll"}, ["cuda", "vulkan", "wgpu"]),
 }
 
@@ -43,10 +47,14 @@ def test_a_machine_gets_what_its_drivers_need(
 ) -> None:
     system, processor, macos, libraries, extras = MACHINES[machine]
 
-    def load(name: str) -> str:
-        if name not in libraries:
+    def load(name: str) -> SimpleNamespace:
+        def get_version(place: Any) -> int:
+            place._obj.value = REQUIRED if name in libraries else REQUIRED - 10
+            return 0
+
+        if name not in libraries and f"{name} of r575" not in libraries:
             raise OSError(name)
-        return name
+        return SimpleNamespace(cuDriverGetVersion=get_version)
 
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: processor)
@@ -55,3 +63,7 @@ def test_a_machine_gets_what_its_drivers_need(
     found = bootstrap.usable_backends()
     assert found == extras
     assert set(found) <= EXTRAS.keys()
+
+
+def test_the_oldest_driver_that_is_installed_for_is_the_oldest_that_is_used(bootstrap: ModuleType) -> None:
+    assert bootstrap.OLDEST_CUDA == REQUIRED
