@@ -95,6 +95,37 @@ def test_a_function_that_is_forced_is_called_with_valid_arguments(client: genai.
     assert {(call.name, (call.args or {}).get("city")) for call in made.function_calls} == {("time", "Trier")}
 
 
+@pytest.mark.parametrize("format", ["int32", "int64"])
+@pytest.mark.parametrize("minimum", [None, 0])
+def test_whole_numbers_of_a_format_are_held_to_it(client: genai.Client, format: str, minimum: float | None) -> None:
+    number = types.Schema(type=types.Type.INTEGER, format=format, minimum=minimum)
+    found = client.models.generate_content(
+        **ask("[hello]", response_mime_type="application/json", response_schema=number, max_output_tokens=80)
+    )
+    bits = int(format.removeprefix("int")) - 1
+    assert (-(2**bits) if minimum is None else 0) <= int(found.text or "") < 2**bits
+
+
+@pytest.mark.parametrize("mode", ["ANY", "VALIDATED"])
+def test_arguments_of_a_format_are_held_to_it(client: genai.Client, mode: str) -> None:
+    number = types.Schema(type=types.Type.INTEGER, format="int64")
+    only = types.Schema(type=types.Type.OBJECT, properties={"a": number}, required=["a"], additional_properties=False)
+    calling = types.FunctionCallingConfig(mode=mode)  # type: ignore[arg-type]
+    made = client.models.generate_content(
+        **ask(
+            "[call]",
+            tools=[types.Tool(function_declarations=[types.FunctionDeclaration(name="weather", parameters=only)])],
+            tool_config=types.ToolConfig(function_calling_config=calling),
+            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+            max_output_tokens=120,
+        )
+    )
+    assert made.function_calls
+    for call in made.function_calls:
+        assert call.name == "weather" and set(call.args or {}) == {"a"}
+        assert -(2**63) <= int((call.args or {})["a"]) < 2**63
+
+
 @pytest.mark.parametrize("stop", ["how", "there, how are"])
 def test_a_stop_sequence_ends_the_text_before_it(client: genai.Client, stop: str) -> None:
     text = "Hello there, how are you?".partition(stop)[0]

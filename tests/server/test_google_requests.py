@@ -224,8 +224,10 @@ def test_schemas_of_openapi_are_json_schemas() -> None:
         "minProperties": 1,
         "properties": {
             "b": {"type": "string", "format": "date-time", "maxLength": 20},
-            "a": {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "examples": [3]},
-            "c": {"anyOf": [{"anyOf": [{"type": "number"}, {"type": "boolean"}]}, {"type": "null"}]},
+            "a": {"type": "integer", "format": "int32", "minimum": 0, "examples": [3]},
+            "c": {
+                "anyOf": [{"anyOf": [{"type": "number", "format": "double"}, {"type": "boolean"}]}, {"type": "null"}]
+            },
             "d": {"type": "string", "enum": ["x", "y"], "default": None},
         },
     }

@@ -8,9 +8,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from pie_edge.server.google.wire import Whole, Wire
 
-_BITS = {"int32": 31, "int64": 63}
-_EVERY_NUMBER = ("float", "double", "enum")
-"""Formats that say nothing more than the type does."""
+_ENUM = "enum"
+"""A format that says nothing more than the enum does."""
 
 
 def _lower(value: Any) -> Any:
@@ -70,26 +69,14 @@ def json_schema(schema: Schema) -> dict[str, Any]:
         found["type"] = schema.type
     names = Schema.model_fields
     found |= {str(names[name].alias): getattr(schema, name) for name in _SAME if name in given}
-    found |= _format(schema)
+    if schema.format not in (None, _ENUM):
+        found["format"] = schema.format
     if schema.enum is not None:
         found["enum"] = schema.enum
     if "example" in given:
         found["examples"] = [schema.example]
     found |= _parts(schema)
     return _or_null(found) if schema.nullable else found
-
-
-def _format(schema: Schema) -> dict[str, Any]:
-    name = schema.format
-    if name is None or name in _EVERY_NUMBER:
-        return {}
-    if name not in _BITS:
-        return {"format": name}
-    low, high = -(2 ** _BITS[name]), 2 ** _BITS[name] - 1
-    # A bound of the schema's own, where there is one, is within these.
-    return {"minimum": schema.minimum if schema.minimum is not None else low} | {
-        "maximum": schema.maximum if schema.maximum is not None else high
-    }
 
 
 def _parts(schema: Schema) -> dict[str, Any]:
