@@ -52,7 +52,7 @@ def _finite(number: str) -> float:
     return found
 
 
-def _infinities(value: Any, place: tuple[int | str, ...] = ()) -> Iterator[tuple[int | str, ...]]:
+def _infinities(value: Any, place: Sequence[int | str] = ()) -> Iterator[Sequence[int | str]]:
     """Their places."""
     if isinstance(value, float) and math.isinf(value):
         yield place

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
 
+from pie_edge.config import ServeSettings
+from pie_edge.server.app import build
+from pie_edge.server.generation import Began, Ended, Piece, TokenLogprob, Usage
 from tests.server.openai_serving import HELLO, MODEL, World, scripted, world
 from tests.server.test_openai_chat import log_softmax
+from tests.server.test_providers import ask
+from tests.server.told import Told
 
 __all__ = ["scripted", "world"]
 
@@ -81,6 +87,36 @@ def test_max_tokens_0_with_echo_gives_the_prompt_alone(world: World) -> None:
     # Two bytes, two tokens: neither is a character.
     assert answer.choices[0].logprobs.tokens == ["H", "bytes:\\xc3", "bytes:\\xa9", "[", "]"]
     assert answer.choices[0].logprobs.text_offset == [0, 1, 1, 2, 3]
+
+
+def test_offsets_go_on_behind_bytes_that_are_no_character_streamed_or_not(world: World) -> None:
+    lone, letter = world.scripted.spelled(b"\xf9"), world.scripted.spelled(b"a")
+    found = whole(world, [lone, letter, lone, lone, letter], max_tokens=0, echo=True, logprobs=0).choices[0]
+    assert len(found.text) == 5 and found.logprobs.text_offset == [0, 1, 2, 3, 4]
+    options: dict[str, Any] = {"max_tokens": 5, "logprobs": 0, "temperature": 0, "logit_bias": {str(lone): 100}}
+    made = whole(world, [letter], **options).choices[0]
+    assert made.logprobs.text_offset == [0, 1, 2, 3, 4]
+    chunks = list(world.client.completions.create(model=MODEL, prompt=[letter], stream=True, **options))
+    scored = [one.choices[0].logprobs for one in chunks if one.choices and one.choices[0].logprobs]
+    assert [offset for one in scored for offset in one.text_offset or ()] == [0, 1, 2, 3, 4]
+
+
+def test_offsets_go_on_behind_a_character_that_is_in_two_events(world: World) -> None:
+    # The inferlet tells of 256 tokens of a prompt at a time.
+    found = whole(world, "a" * 254 + "\N{SNAKE}bc", max_tokens=0, echo=True, logprobs=0).choices[0]
+    assert found.logprobs.text_offset == [*range(254), 254, 254, 254, 254, 255, 256]
+
+
+def test_best_of_ranks_what_was_made_and_not_the_prompt_that_is_echoed() -> None:
+    def piece(choice: int, text: str, *logprobs: float | None) -> Piece:
+        return Piece(choice, text, tuple(TokenLogprob(5, b"a", one) for one in logprobs))
+
+    prompt = [piece(choice, "ab", None, -20.0) for choice in (0, 1)]
+    made = [piece(0, "a", -1.0), piece(1, "aaaa", *[-1.1] * 4), Ended(0, "stop"), Ended(1, "stop")]
+    told = Told([Began(2, 0), *prompt, *made, Usage(2, 0, 5)])
+    body = {"model": "tiny", "prompt": "ab", "echo": True, "n": 1, "best_of": 2}
+    status, found = ask(build(told, ServeSettings(), []).asgi, "POST", "/v1/completions", json.dumps(body).encode())
+    assert (status, found["choices"][0]["text"]) == (200, "aba")
 
 
 def test_best_of_gives_the_likeliest(world: World) -> None:

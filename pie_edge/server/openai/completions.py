@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -11,11 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pie_edge.server import streams, wire
-from pie_edge.server.generation import Ended, Event, Piece, Service, TokenLogprob, Usage
+from pie_edge.server.generation import Began, Ended, Event, Piece, Service, TokenLogprob, Usage
 from pie_edge.server.openai.chat import FINISH, Head, finite, usage
 from pie_edge.server.openai.completions_request import CompletionsBody
 from pie_edge.server.openai.errors import check_model, in_stream, placed
 from pie_edge.server.openai.parameters import parse
+
+_Decoder = codecs.getincrementaldecoder("utf-8")
 
 Events = AsyncIterator[tuple[int, Event]]
 """With the number of their prompt."""
@@ -34,24 +37,47 @@ async def create(service: Service, request: Request) -> Response:
     return wire.json_response(await streams.whole(request, events, lambda coming: _whole(coming, head, body)))
 
 
+class _Place:
+    """How far a text has come. A character counts where its last byte comes, and bytes that are of none count as the character
+    that the text has in their place."""
+
+    def __init__(self) -> None:
+        self._length = self._decoded = 0
+        self._decoder = _Decoder("replace")
+
+    def take(self, piece: Piece) -> list[int]:
+        """Where the tokens of the next piece are."""
+        if self._decoded != self._length:  # the text was cut, or what there was of a character was given up
+            self._decoder.reset()
+            self._decoded = self._length
+        offsets = []
+        for one in piece.logprobs:
+            offsets.append(self._decoded)
+            self._decoded += len(self._decoder.decode(one.data))
+        self._length += len(piece.text)
+        return offsets
+
+
 @dataclass(slots=True)
 class _Choice:
-    text: list[str] = field(default_factory=list)
+    text: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    place: _Place = field(default_factory=_Place)
     finish: str = "stop"
 
     def take(self, event: Event) -> None:
         match event:
             case Piece():
-                self.text.append(event.text)
                 self.logprobs += event.logprobs
+                self.offsets += self.place.take(event)
+                self.text += event.text
             case Ended():
                 self.finish = FINISH[event.reason]
 
-    @property
-    def likelihood(self) -> float:
-        """The mean of its tokens' log probabilities."""
-        known = [one.logprob for one in self.logprobs if one.logprob is not None]
+    def likelihood(self, echoed: int) -> float:
+        """The mean of its tokens' log probabilities, without those of the prompt, which come first."""
+        known = [one.logprob for one in self.logprobs[echoed:] if one.logprob is not None]
         return sum(known) / max(len(known), 1)
 
 
@@ -59,17 +85,20 @@ async def _whole(events: Events, head: Head, body: CompletionsBody) -> dict[str,
     prompts = len(body.prompts())
     made = [[_Choice() for _ in range(body.best_of or body.choices)] for _ in range(prompts)]
     used = Usage(0, 0, 0)
+    echoed = [0] * prompts
     async for prompt, event in events:
         if isinstance(event, Usage):
             used = _added(used, event)
+        elif isinstance(event, Began):
+            echoed[prompt] = event.prompt if body.echo else 0
         elif (number := getattr(event, "choice", None)) is not None:
             made[prompt][number].take(event)
-    choices = [choice for several in made for choice in _best(several, body.choices)]
+    choices = [choice for n, several in enumerate(made) for choice in _best(several, body.choices, echoed[n])]
     shown = [
         {
             "index": index,
-            "text": "".join(choice.text),
-            "logprobs": None if body.logprobs is None else _logprobs(choice.logprobs, 0),
+            "text": choice.text,
+            "logprobs": None if body.logprobs is None else _logprobs(choice.logprobs, choice.offsets),
             "finish_reason": choice.finish,
         }
         for index, choice in enumerate(choices)
@@ -77,21 +106,22 @@ async def _whole(events: Events, head: Head, body: CompletionsBody) -> dict[str,
     return head.of("text_completion", choices=shown, usage=usage(used))
 
 
-def _best(several: list[_Choice], count: int) -> list[_Choice]:
-    return several if len(several) == count else sorted(several, key=lambda one: one.likelihood, reverse=True)[:count]
+def _best(several: list[_Choice], count: int, echoed: int) -> list[_Choice]:
+    if len(several) == count:
+        return several
+    return sorted(several, key=lambda one: one.likelihood(echoed), reverse=True)[:count]
 
 
 async def _lines(events: Events, head: Head, body: CompletionsBody) -> AsyncGenerator[str, None]:
     more: dict[str, Any] = {"usage": None} if body.counts_usage else {}
     used = Usage(0, 0, 0)
-    lengths: dict[int, int] = {}
+    places: dict[int, _Place] = {}
     async for prompt, event in events:
         match event:
             case Piece():
                 index = prompt * body.choices + event.choice
-                begin = lengths.get(index, 0)
-                lengths[index] = begin + len(event.text)
-                entries = None if body.logprobs is None else _logprobs(event.logprobs, begin)
+                offsets = places.setdefault(index, _Place()).take(event)
+                entries = None if body.logprobs is None else _logprobs(event.logprobs, offsets)
                 choice = {"index": index, "text": event.text, "logprobs": entries, "finish_reason": None}
             case Ended():
                 index, finish = prompt * body.choices + event.choice, FINISH[event.reason]
@@ -116,22 +146,12 @@ def _added(one: Usage, other: Usage) -> Usage:
     )
 
 
-def _logprobs(entries: Sequence[TokenLogprob], offset: int) -> dict[str, Any]:
-    """``offset`` is where their text begins."""
-    offsets, pending = [], b""
-    for one in entries:
-        offsets.append(offset)
-        # A character counts where its last byte comes.
-        pending += one.data
-        try:
-            offset, pending = offset + len(pending.decode()), b""
-        except UnicodeDecodeError:
-            continue
+def _logprobs(entries: Sequence[TokenLogprob], offsets: Sequence[int]) -> dict[str, Any]:
     return {
         "tokens": [_spelled(one.data) for one in entries],
         "token_logprobs": [finite(one.logprob) for one in entries],
         "top_logprobs": [_top(one) for one in entries],
-        "text_offset": offsets,
+        "text_offset": list(offsets),
     }
 
 
