@@ -179,8 +179,14 @@ async def open_backend(
 ) -> Backend:
     """Open what was chosen, or one ``device`` of several. ``memory`` in bytes, 0 for what there is; ``threads`` 0 for one a core;
     ``tune`` lets a backend whose kernels have variants measure them on a device that is new to it, where ``progress`` is told
-    what takes so long."""
-    module: Any = importlib.import_module(f"pie_edge.backends.{choice.backend}.backend")
+    what takes so long. Raises BackendUnavailable."""
+    try:
+        module: Any = importlib.import_module(f"pie_edge.backends.{choice.backend}.backend")
+    except (ImportError, OSError) as error:
+        raise BackendUnavailable(
+            f"backend {choice.backend} can't be loaded: {type(error).__name__}: {error}; remove the package that this names and "
+            "install it again, `pie-edge doctor` tells more, or use another --backend"
+        ) from error
     opener = getattr(module, f"open_{choice.backend}")
     more: dict[str, Any] = {"tune": tune, "progress": progress} if has_variants(choice.backend) else {}
     opened: Backend = await opener(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pie_edge.backends.metal.probe import probe
+from pie_edge.backends.metal.probe import broken, probe
 
 
 def describe() -> list[str]:
-    """Two lines for the device; nothing where MLX isn't."""
+    """Two lines for the device, or for what is wrong with it; nothing where MLX isn't."""
     if not probe().devices:
         return []
+    # On Linux a probe loads nothing.
+    if wrong := broken():
+        return [wrong.reason, f"remedy: {wrong.remedy}"]
     from pie_edge.backends.metal.device import facts
 
     found = facts()

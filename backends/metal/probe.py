@@ -7,6 +7,7 @@ import importlib.util
 import platform
 import sys
 from pathlib import Path
+from typing import Any
 
 from pie_edge import remedies
 from pie_edge.backend import Finding
@@ -29,10 +30,30 @@ def probe(system: str = sys.platform, machine: str | None = None, macos: str | N
         return Finding((), "MLX is not installed", remedies.install("metal"))
     if system == "linux":
         return Finding((on_processor(),), software=True)
-    metal = importlib.import_module("mlx.core").metal
-    if not metal.is_available():
-        return Finding((), "MLX finds no Metal device", "run outside a virtual machine, on macOS 14 or newer")
-    return Finding((gpu_name(),))
+    return broken() or _gpu()
+
+
+def _gpu() -> Finding:
+    try:
+        if not _mlx().metal.is_available():
+            return Finding((), "MLX finds no Metal device", "run outside a virtual machine, on macOS 14 or newer")
+        return Finding((gpu_name(),))
+    except RuntimeError as error:
+        return Finding((), f"MLX can't use its Metal device: {error}", "restart the Mac, or use --backend wgpu or cpu")
+
+
+def broken() -> Finding | None:
+    """What is wrong with MLX's packages, if they can't be loaded though they are there. Loads them."""
+    try:
+        _mlx()
+    except (ImportError, OSError, RuntimeError) as error:
+        again = f"`pip uninstall mlx mlx-metal mlx-cpu`, then {remedies.install('metal')}"
+        return Finding((), f"MLX is installed, but can't be loaded: {type(error).__name__}: {error}", again)
+    return None
+
+
+def _mlx() -> Any:
+    return importlib.import_module("mlx.core")
 
 
 def on_processor() -> str:
@@ -41,7 +62,7 @@ def on_processor() -> str:
 
 
 def gpu_name() -> str:
-    return str(importlib.import_module("mlx.core").device_info().get("device_name", "Apple GPU"))
+    return str(_mlx().device_info().get("device_name", "Apple GPU"))
 
 
 def _is_installed() -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -311,6 +312,66 @@ def test_metal_on_linux_is_a_software_device_that_auto_never_takes(
     monkeypatch.setattr(backend_choice, "probe", lambda name: {"cpu": CPU, "metal": found}.get(name, NOTHING))
     assert choose().backend == "cpu"
     assert "(a software device" in str(choose("metal"))
+
+
+@pytest.fixture
+def broken_mlx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Installed, with a library that lacks something."""
+    package = tmp_path / "mlx"
+    (package / "lib").mkdir(parents=True)
+    (package / "lib" / "libmlx.dylib").touch()
+    (package / "__init__.py").touch()
+    (package / "core.py").write_text("raise ImportError('played: symbol not found')\n", encoding="utf-8")
+    kept = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_mlx(name)}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    for name in filter(_is_mlx, list(sys.modules)):
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+def _is_mlx(name: str) -> bool:
+    return name.partition(".")[0] == "mlx" or (
+        name.startswith("pie_edge.backends.metal.") and not name.endswith("probe")
+    )
+
+
+def test_a_broken_mlx_on_a_mac_is_passed_over_with_its_reason(
+    broken_mlx: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = probe_metal("darwin", "arm64", "15.0")
+    assert found.reason == "MLX is installed, but can't be loaded: ImportError: played: symbol not found"
+    assert remedies.install("metal") in found.remedy
+    monkeypatch.setattr(backend_choice, "probe", lambda name: {"cpu": CPU, "metal": found}.get(name, NOTHING))
+    assert choose().backend == "cpu"
+    with pytest.raises(BackendUnavailable, match=r"metal was asked for, but MLX is installed, but .*pip uninstall mlx"):
+        choose("metal")
+
+
+def test_a_broken_mlx_on_linux_is_told_by_doctor_and_when_it_is_opened(broken_mlx: None) -> None:
+    if sys.platform != "linux":
+        pytest.skip("a probe loads MLX on a Mac")
+    assert "played: symbol not found" in backend_choice.describe("metal")[0]
+    with pytest.raises(
+        BackendUnavailable, match="backend metal can't be loaded: ImportError: played: symbol not found"
+    ):
+        asyncio.run(backend_choice.open_backend(choose("metal")))
+
+
+@pytest.mark.parametrize("what", ["no device", "an error"])
+def test_a_mac_whose_gpu_mlx_cannot_use_is_passed_over(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    def available() -> bool:
+        if what == "no device":
+            return False
+        raise RuntimeError("played: no GPU")
+
+    played = SimpleNamespace(metal=SimpleNamespace(is_available=available))
+    monkeypatch.setattr("pie_edge.backends.metal.probe._is_installed", lambda: True)
+    monkeypatch.setitem(sys.modules, "mlx.core", played)
+    found = probe_metal("darwin", "arm64", "15.0")
+    assert not found.devices
+    assert found.reason in ("MLX finds no Metal device", "MLX can't use its Metal device: played: no GPU")
+    assert found.remedy
 
 
 def test_the_vulkan_probe_names_the_devices_of_the_real_loader() -> None:
