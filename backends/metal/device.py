@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,6 +47,8 @@ class Facts:
     """That all arrays together may take: on a GPU what macOS recommends as the most that is kept resident."""
     largest: int
     """The largest buffer."""
+    macos: str = ""
+    """Its version, of a GPU."""
 
     @property
     def software(self) -> bool:
@@ -53,7 +56,8 @@ class Facts:
 
     @property
     def driver(self) -> str:
-        return f"MLX {self.version}"
+        """Metal's compiler comes with macOS."""
+        return f"MLX {self.version}, macOS {self.macos}" if self.gpu else f"MLX {self.version}"
 
 
 def facts() -> Facts:
@@ -63,7 +67,8 @@ def facts() -> Facts:
         return Facts(on_processor(), version, False, memory, memory)
     info = mx.device_info()
     memory = int(info["max_recommended_working_set_size"])
-    return Facts(gpu_name(), version, True, memory, int(info.get("max_buffer_length", memory)))
+    largest = int(info.get("max_buffer_length", memory))
+    return Facts(gpu_name(), version, True, memory, largest, platform.mac_ver()[0])
 
 
 def more_memory(found: Facts, limit: int) -> str:

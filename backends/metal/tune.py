@@ -1,5 +1,5 @@
 """Whether MLX's own ops are faster than our kernels, by how large what they do is: measured on the device, in turns, and kept by
-device, MLX's version and kernels."""
+device, MLX's version, macOS's and kernels."""
 
 from __future__ import annotations
 

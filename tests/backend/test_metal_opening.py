@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,13 @@ pytest.importorskip("tests.support.needs_mlx")
 import mlx.core as mx
 import numpy as np
 
-from pie_edge.backends.metal import device
+from pie_edge.backends.metal import device, tune
 from pie_edge.backends.metal.backend import open_metal
 from pie_edge.backends.metal.describe import describe
 from pie_edge.backends.metal.device import Facts, facts, more_memory
 from pie_edge.backends.metal.memory import Ledger
 from pie_edge.backends.metal.ops import MODULES
+from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.shared import examination
 from pie_edge.errors import BackendUnavailable, OutOfMemory, UsageError
 from tests.backend import openers
@@ -82,6 +85,27 @@ def test_doctor_tells_the_device_and_its_memory() -> None:
     assert title.startswith(facts().name)
     assert f"MLX {facts().version}" in title
     assert "the largest buffer is" in memory
+
+
+def test_what_passed_is_tested_and_measured_anew_under_another_macos_or_mlx(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = {"device_name": "Apple M9", "max_recommended_working_set_size": 8 << 30}
+    monkeypatch.setattr(mx.metal, "is_available", lambda: True)
+    monkeypatch.setattr(mx, "device_info", lambda: gpu)
+
+    def of(macos: str, mlx: str) -> Facts:
+        monkeypatch.setattr(platform, "mac_ver", lambda: (macos, ("", "", ""), "arm64"))
+        monkeypatch.setattr(importlib.metadata, "version", lambda name: mlx)
+        return facts()
+
+    first = of("26.1", "0.32.4")
+    assert first.driver == "MLX 0.32.4, macOS 26.1"
+    tune.record(first, tmp_path).keep(Tuning().document())
+    assert tune.remembered(of("26.1", "0.32.4"), tmp_path) == Tuning()
+    for other in (of("26.2", "0.32.4"), of("26.1", "0.33.0")):
+        assert tune.remembered(other, tmp_path) is None
+        assert tune.subject(other) != tune.subject(first)
 
 
 def test_exact_asks_mlx_for_whole_floats_before_its_first_product(
