@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,6 +16,8 @@ LEAST = 8
 another kernel: one whose counts go over it from step to step would be compiled a second time in the middle of work."""
 MOST_ARRAYS = 31
 """That a kernel may be given in Metal, inputs and outputs together."""
+_KEPT = 1024
+"""Kernels whose texts are kept: this backend's own are some thirty, epilogues' as many as clients send."""
 Extent = tuple[int, int, int]
 
 
@@ -80,7 +82,7 @@ def on_metal(launch: Launch, verbose: bool = False) -> Sequence[mx.array]:
     return found
 
 
-@cache
+@lru_cache(_KEPT)
 def _made(kernel: Kernel) -> Any:
     return mx.fast.metal_kernel(
         name=f"pie_edge_{kernel.name}",

@@ -121,3 +121,31 @@ def test_an_epilogue_of_more_values_than_a_kernel_may_have_runs_on_the_host(
     if outputs > most:
         for name, want in run_nodes(program, arrays).items():
             np.testing.assert_allclose(np.frombuffer(found[name], np.float32)[: want.size], want.reshape(-1))
+
+
+def test_an_epilogue_is_compiled_once_for_all_batch_sizes_and_whoever_sends_it() -> None:
+    """MLX compiles by name and text."""
+    noting = Noting()
+
+    async def test() -> None:
+        backend = noting.opened()
+        for passes in (1, 2, 4, 8):
+            wire = Wire()
+            x = wire.add("logits")
+            parsed = parse(
+                wire.text(wire.add("reduce_argmax", x), wire.add("reduce_sum", wire.add("neg", x))),
+                vocabulary=301,
+                rows=1,
+            )
+            program, arrays = random_arrays(parsed, [], passes, 0, seed=3)
+            states = {v.name: await put(backend, arrays[v.name]) for v in program.by_role(Role.STATE)}
+            executable = await backend.compile(program, states)
+            given = {v.name: arrays[v.name].tobytes() for v in program.by_role(Role.INPUT)}
+            await backend.read(backend.run(executable, given))
+        await backend.close()
+
+    asyncio.run(test())
+    assert len(noting.launches) >= 4
+    assert len({asked.kernel for asked in noting.launches}) == len(noting.launches) // 4
+    by_name = {asked.kernel.name: asked.kernel for asked in noting.launches}
+    assert set(by_name.values()) == {asked.kernel for asked in noting.launches}

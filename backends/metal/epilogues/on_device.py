@@ -55,8 +55,8 @@ class DeviceEpilogue:
         self._view = View(decompose(self._prepared.program))
         self._given = given = {name: self._starts[where] for name, where in self._prepared.given.items()}
         self._steps: list[tuple[plans.Kernel | plans.Call, Written | None]] = [
-            (step, self._written(number, step, given) if isinstance(step, plans.Kernel) else None)
-            for number, step in enumerate(self._prepared.plan.steps)
+            (step, written(step, given, _lanes(step)) if isinstance(step, plans.Kernel) else None)
+            for step in self._prepared.plan.steps
         ]
 
     @property
@@ -72,9 +72,6 @@ class DeviceEpilogue:
 
     def outputs(self, flight: Flight) -> Outputs:
         return flight.result()
-
-    def _written(self, number: int, kernel: plans.Kernel, starts: Mapping[str, int]) -> Written:
-        return written(f"{self._program.name}_{number}", kernel, starts, _lanes(kernel))
 
     def _build(self, room: np.ndarray, passes: int) -> Graph:
         states = {name: cell.shaped(value.dtype, value.shape) for name, (cell, value) in self._states.items()}

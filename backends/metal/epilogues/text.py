@@ -6,6 +6,7 @@ own, where other APIs have one arena for all: a value begins at its array's firs
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -74,9 +75,9 @@ class Written:
     writes: tuple[str, ...]
 
 
-def written(name: str, kernel: plans.Kernel, starts: Mapping[str, int], lanes: int) -> Written:
+def written(kernel: plans.Kernel, starts: Mapping[str, int], lanes: int) -> Written:
     """``starts`` has the word where each input begins."""
-    return _Writer(kernel, starts, lanes).written(name)
+    return _Writer(kernel, starts, lanes).written()
 
 
 @dataclass
@@ -111,10 +112,12 @@ class _Writer(Writer[_Reducer]):
         ]
         return "\n".join([*(self.indent + line for line in head), *lines]) + "\n"
 
-    def written(self, name: str) -> Written:
+    def written(self) -> Written:
         body = self.text()
-        inputs = (*self._states, "inputs", *self._reads.met.values())
-        made = Kernel(name.replace("-", "_"), inputs, tuple(self._writes.met.values()), ("words", "nodes"), body)
+        inputs, outputs = (*self._states, "inputs", *self._reads.met.values()), tuple(self._writes.met.values())
+        # By what it says: MLX compiles it once, whatever Programs and batch sizes have it.
+        said = hashlib.sha256("\0".join((body, *inputs, *outputs)).encode()).hexdigest()
+        made = Kernel(f"epilogue_{said[:16]}", inputs, outputs, ("words", "nodes"), body)
         return Written(made, tuple(self._states), tuple(self._reads.met), tuple(self._writes.met))
 
     def _store(self, stores: Iterable[Store]) -> None:
