@@ -194,8 +194,10 @@ class Live(open_device.Named):
         self.timeline.close()
 
     def _drop(self) -> None:
-        for held in (*self._cells, *self._models):
-            held.drop()
+        for cell in list(self._cells):
+            cell.drop()
+        for model in list(self._models):
+            model.drop()
         mx.clear_cache()
 
 

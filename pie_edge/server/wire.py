@@ -34,9 +34,10 @@ def read(model: type[M], body: bytes, tags: Collection[str] = ()) -> M:
     try:
         json.loads(body, object_pairs_hook=_distinct, parse_constant=_no_number, parse_float=_finite)
     except _Overflow as error:
-        place = next(_infinities(json.loads(body)))
         raise InvalidBody(
-            place, f"{error.args[0]:.80} is beyond the numbers that there are here", "finite_number"
+            next(_infinities(json.loads(body))),
+            f"{error.args[0]:.80} is beyond the numbers that there are here",
+            "finite_number",
         ) from None
     return found
 
