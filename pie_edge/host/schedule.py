@@ -20,7 +20,7 @@ _HOPS = 4
 a slice in each of them, a step would wait for several."""
 _IN_A_ROW = 3
 """Slices of woken guests while others wait for one."""
-_PATIENCE = 4
+PATIENCE = 4
 """Slices after which a guest that was woken counts among the others. The clock that ends slices doesn't begin with them: what
 takes half of one is often cut."""
 
@@ -50,7 +50,7 @@ class Schedule:
 
     def wake(self, guest: Runnable) -> None:
         """``guest`` can go on."""
-        self._woken.append((guest, _PATIENCE))
+        self._woken.append((guest, PATIENCE))
         self._arm(0)
 
     def start(self, guest: Runnable) -> None:

@@ -17,7 +17,7 @@ from wasmtime.component import Component, Linker
 
 from pie_edge.errors import OutOfPages
 from pie_edge.host.sandbox import CONFIGURATION
-from pie_edge.host.schedule import Schedule
+from pie_edge.host.schedule import PATIENCE, Schedule
 from pie_edge.host.ticker import Ticker
 from pie_edge.host.wasm.fiber import ExportCall, HostFunctionError, Instantiation, yield_on_epoch
 from pie_edge.host.wasm.imports import Imports
@@ -309,14 +309,14 @@ def test_spent_guests_take_turns_and_the_loop_s_work_comes_between() -> None:
         log: list[str] = []
         schedule = Schedule(asyncio.get_running_loop())
         for name in "ab":
-            schedule.wake(Guest(name, 4, log))
+            schedule.wake(Guest(name, PATIENCE + 3, log))
         for _ in range(100):
             log.append("-")
             await asyncio.sleep(0)
         return "".join(log)
 
     log = asyncio.run(body())
-    assert log.replace("-", "") == "abababab"
+    assert log.replace("-", "") == "ab" * (PATIENCE + 3)
     first, *slices = [part for part in log.split("----") if part.strip("-")]
-    assert first.strip("-") == "ab", "both were woken"
+    assert first.strip("-") == "ab" * PATIENCE, "both were woken, and so they stay for a few slices"
     assert [part.strip("-") for part in slices] == [*"ababab"], "two slices with too little between"

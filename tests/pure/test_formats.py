@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -357,6 +358,16 @@ def test_arguments_come_as_they_are_written() -> None:
     assert [type(event) for event in decoder.push('ments": {"a')] == [Mark, CallBegun, Arguments]
     assert [event.raw for event in decoder.push('": "x y')] == ['": "x y']
     assert [type(event) for event in decoder.push('"}}')] == [Arguments, Mark, CallEnded]
+
+
+def test_numbers_beyond_double_precision_are_the_nearest_that_there_are() -> None:
+    text = "<tool_call><function=f><parameter=a>-1e999</parameter><parameter=b>2E400</parameter></function></tool_call>"
+    largest = sys.float_info.max
+    assert summary(decode(HERMES, [text])) == [("f", {"a": -largest, "b": largest})]
+    assert not any(
+        isinstance(one, Malformed)
+        for one in decode(HERMES, ['<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>'])
+    )
 
 
 def test_parameters_have_the_type_that_the_function_declares() -> None:

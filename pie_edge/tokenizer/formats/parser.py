@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -232,11 +234,15 @@ def check_name(name: Any) -> str:
 
 def from_json(text: str) -> Any:
     try:
-        found = json.loads(text, parse_constant=broken)
-        json.dumps(found, allow_nan=False)  # 1e999 is infinity, which no JSON has
-        return found
+        return json.loads(text, parse_constant=broken, parse_float=_nearest)
     except (ValueError, RecursionError):
         broken("no JSON")
+
+
+def _nearest(number: str) -> float:
+    """Of the double-precision numbers: JSON has larger ones, as 1e999, which would become infinity, and that it doesn't have."""
+    found = float(number)
+    return found if math.isfinite(found) else math.copysign(sys.float_info.max, found)
 
 
 def to_json(value: Any) -> str:
