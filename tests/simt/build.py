@@ -147,9 +147,9 @@ def _key(*parts: object) -> str:
 
 @cache
 def _folder() -> Path:
-    found = Path(
-        os.environ.get("PIE_EDGE_TEST_SIMT_CACHE", Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}")
-    )
+    # An empty name is none: it would be the directory that the tests are started in.
+    named = os.environ.get("PIE_EDGE_TEST_SIMT_CACHE")
+    found = Path(named or Path(tempfile.gettempdir()) / f"pie-edge-simt-{os.getuid()}")
     found.mkdir(mode=0o700, parents=True, exist_ok=True)
     return found
 
