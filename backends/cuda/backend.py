@@ -53,7 +53,7 @@ class Live(OpenDevice):
         super().__init__(bench, options)
         self._nvtx = ranges.marker()
         self._together = Together(session)
-        self.test(bench, options)
+        self.prove(bench, options)
 
     def papers(self, halves: bool) -> Iterable[Paper]:
         return [*super().papers(halves), *examination.papers(halves)]

@@ -19,7 +19,7 @@ from pie_edge.backends.shared.region import Region
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.backends.shared.trial import Bench
 from pie_edge.backends.shared.weights import Weight, supports
-from pie_edge.errors import DeviceLost, UsageError
+from pie_edge.errors import BackendUnavailable, DeviceLost, UsageError
 from pie_edge.program.encodings import Encoding
 from pie_edge.program.ops import Program, Role, Value
 
@@ -97,14 +97,18 @@ class OpenDevice(Named):
     def __init__(self, bench: Bench, options: Options) -> None:
         self.session = bench.session
         self.max_binding = bench.max_binding
-        try:
-            self.tuning: Any = options.tuning or self._measured(bench, options) or bench.default
-        except BaseException:
-            self.drain()
-            self.session.close()
-            raise
-        self.loader: Loader[Any] = Loader(bench.session, self.tuning.interleaved, bench.max_binding)
-        self.compiler = bench.compiler(bench.session, self.loader, self.tuning, bench.max_binding)
+        self._known = options.tuning or tune.remembered(bench, options.cache_dir)
+        self._use(bench, self._known or bench.default)
+
+    def _use(self, bench: Bench, tuning: Any) -> None:
+        self.tuning = tuning
+        self.loader: Loader[Any] = Loader(bench.session, tuning.interleaved, bench.max_binding)
+        self.compiler = bench.compiler(bench.session, self.loader, tuning, bench.max_binding)
+
+    def _use_instead(self, bench: Bench, tuning: Any) -> None:
+        """Nothing is loaded or compiled yet that is to stay."""
+        self.compiler.close()
+        self._use(bench, tuning)
 
     def zeroed(self, nbytes: int, role: Role) -> Region[Any]:
         region = Region(self.session.device_buffer(nbytes, f"a {role}"), 0, -(-nbytes // 16) * 16)
@@ -125,22 +129,40 @@ class OpenDevice(Named):
         self.drain()
         self.session.close()
 
-    def _measured(self, bench: Bench, options: Options) -> Any:
-        before, record = tune.remembered(bench, options.cache_dir), tune.record(bench.subject, options.cache_dir)
-        keep = partial(tune.remember, bench.subject, options.cache_dir)
-        return self.tuned(options, record, before, partial(tune.tune, bench, tune.SHORT_SECONDS), keep)
-
-    def test(self, bench: Bench, options: Options) -> None:
-        """Run every kernel once if that is wanted and wasn't done before. Raises BackendUnavailable, closed."""
-        passed = Record(bench.subject, options.cache_dir, "passed", f"{self.tuning} {options.exact}")
-        papers = partial(self.papers, not options.exact)
-        wanted = examined.Test(self.title, self.driver, passed, papers, options.progress, self.session.stop)
+    def prove(self, bench: Bench, options: Options) -> None:
+        """What a first opening does, as far as it is wanted and wasn't done before: run every kernel once, and only then measure
+        variants. Raises BackendUnavailable, closed."""
         try:
-            if options.self_test:
-                examined.once(self, wanted)
+            self._test(bench, options)
+            choices: list[tune.Choice] = []
+            measure = partial(tune.tune, bench, tune.SHORT_SECONDS, choices.append)
+            settle = partial(self._settle, bench, options, choices)
+            self.tuned(options, tune.record(bench.subject, options.cache_dir), self._known, measure, settle)
         except BaseException:
             self.close()
             raise
+
+    def _settle(self, bench: Bench, options: Options, choices: Sequence[tune.Choice], found: Any) -> None:
+        """Use what was measured if every kernel is right in these variants as well. It is kept if there was time for all choices:
+        else the next opening measures again."""
+        usual = self.tuning
+        if found != usual:
+            self._use_instead(bench, found)
+            try:
+                self._test(bench, options)
+            except BackendUnavailable as error:
+                options.progress(0, 0, f"the usual variants are used, for with those measured {error}")
+                self._use_instead(bench, usual)
+        if all(choice.finished for choice in choices):
+            tune.remember(bench.subject, options.cache_dir, self.tuning)
+
+    def _test(self, bench: Bench, options: Options) -> None:
+        if not options.self_test:
+            return
+        passed = Record(bench.subject, options.cache_dir, "passed", f"{self.tuning} {options.exact}")
+        papers = partial(self.papers, not options.exact)
+        wanted = examined.Test(self.title, self.driver, passed, papers, options.progress, self.session.stop)
+        examined.once(self, wanted)
 
     def papers(self, halves: bool) -> Iterable[Paper]:
         """What it is examined with; ``halves``: keys and values are float16."""

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pie_edge.backends.shared.examination import TOLERANCE
 from pie_edge.backends.shared.loader import Loader
 from pie_edge.backends.shared.remembered import Subject
-from pie_edge.backends.shared.selftest import MadeWeight
+from pie_edge.backends.shared.selftest import MadeWeight, wave
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType, Encoding
-from pie_edge.program.ops import Program, Role
+from pie_edge.program.ops import Program, Role, Value
 from pie_edge.program.step import Bucket, StepInputs, StepLayout
 from pie_edge.program.trace import Trace
 
 _WIDTH = 1024
 """Rows and columns of the matrix that is measured: between a small model's and a large one's."""
 _LINKS = 8
+KEPT = "kept"
 _HEADS, _KV_HEADS, _HEAD, _PAGE, _KEYS = 9, 3, 64, 16, 1024
 
 
@@ -32,6 +37,8 @@ class Chain:
 
     program: Program
     block: bytes
+    made: Encoding | None = None
+    """Whose codes the weights have, where it isn't their own encoding's."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +67,31 @@ class Trial:
         self._loader: Loader[Any] = Loader(bench.session, tuning.interleaved, bench.max_binding)
         self._compiler = bench.compiler(bench.session, self._loader, tuning, bench.max_binding)
         self._weights = {
-            v.name: self._loader.load(v, MadeWeight(v.shape, v.encoding, 1))
+            v.name: self._loader.load(v, MadeWeight(v.shape, chain.made or v.encoding, 1))
             for v in chain.program.by_role(Role.WEIGHT)
             if v.encoding is not None
         }
         self._states = {
             v.name: bench.session.device_buffer(v.nbytes, "tuning").region() for v in chain.program.by_role(Role.STATE)
         }
+        for v in chain.program.by_role(Role.STATE):
+            bench.session.upload(self._states[v.name].part(0, v.nbytes), memoryview(_filled(v).tobytes()))
         self._recorded = self._compiler.compile(chain.program, self._states, self._weights)
         self.seconds()  # compiles what the driver left for the first run
+        self.result = self._kept(chain.program.values[KEPT])
+
+    def agrees(self, other: Trial) -> bool:
+        """Whether they compute the same but for rounding."""
+        largest = float(np.abs(other.result).max())
+        return bool(
+            np.abs(self.result - other.result).max() <= TOLERANCE * largest
+        )  # nothing compares with what is no number
+
+    def _kept(self, value: Value) -> NDArray[np.float32]:
+        flight = self._bench.session.download([self._states[value.name].part(0, value.nbytes)])
+        self._bench.finish()
+        (data,) = flight.outputs().values()
+        return np.frombuffer(data, np.float32)
 
     def seconds(self) -> float:
         """Of a link, in one run of the chain."""
@@ -96,14 +119,28 @@ def products(tokens: int, encoding: Encoding) -> Chain:
     t.step(layout)
     x = t.state("x", DType.F32, (tokens, _WIDTH))
     weight = t.weight("w", (_WIDTH, _WIDTH), encoding)
-    for _ in range(_LINKS):
+    for link in range(_LINKS):
         x = ops.linear(t, x, weight)
+        if link == 0:
+            _keep(t, x)
     return Chain(t.build(), layout.pack(_step(tokens, 0)).tobytes())
+
+
+def _keep(t: Trace, first: Value) -> None:
+    """What the first link gave, by which variants are compared: further on, what they round differently grows."""
+    ops.store(t, first, t.state(KEPT, DType.F32, first.shape))
+
+
+def _filled(value: Value) -> NDArray[Any]:
+    """Of a state: noise, or for the places of keys one after the other."""
+    if value.dtype is DType.U32:
+        return np.arange(value.size, dtype=np.uint32)
+    return wave(value.size, len(value.name)).astype(np.float16 if value.dtype is DType.F16 else np.float32)
 
 
 def of_six_bits(tuning: Any) -> Chain:
     """A decode's products with codes of six bits: as they are, or as the bytes that they become."""
-    return products(1, _SIXES if tuning.odd_bits else _BYTES)
+    return replace(products(1, _SIXES if tuning.odd_bits else _BYTES), made=_SIXES)
 
 
 def attentions(rows: int) -> Chain:
@@ -117,8 +154,10 @@ def attentions(rows: int) -> Chain:
         t.state("v", DType.F16, (entries, _KV_HEADS, _PAGE, _HEAD)),
         t.state("key_positions", DType.U32, (entries, _PAGE)),
     )
-    for _ in range(_LINKS):
+    for link in range(_LINKS):
         x = ops.attention(t, x, fields, cache, heads=_HEADS, kv_heads=_KV_HEADS, scale=_HEAD**-0.5)
+        if link == 0:
+            _keep(t, x)
     return Chain(t.build(), layout.pack(_step(rows, entries)).tobytes())
 
 

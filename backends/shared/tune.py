@@ -2,7 +2,8 @@
 
 Each choice is made by itself, starting from the defaults: a few variants run a chain of one kernel at a representative size, in
 turns, so that whatever else the machine does meets all of them. The fastest meets the default again, alone, and is taken if it
-wins clearly that time, too: what is only noise doesn't. A driver that refuses a variant loses only that.
+wins clearly that time, too: what is only noise doesn't. A driver that refuses a variant loses only that, and a variant that
+computes something else than the default is never taken.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DEFAULT = "default"
 MARGIN = 0.05
 """A variant has to be faster by this share to replace the default."""
 SHORT_SECONDS = 1.5
-"""What the tuning of a first load may take."""
+"""What the measuring of a first load may take. Compiling what is measured isn't counted: that takes as long as it takes."""
 ROUNDS = 15
 """In which every variant runs once: enough for a median that a few interruptions don't move."""
 FEWEST = 5
@@ -45,13 +46,16 @@ class Choice:
     taken: str
     finished: bool
     """Enough rounds were run to tell."""
+    wrong: Sequence[str] = ()
+    """Variants whose results differ from the default's by more than rounding."""
 
     def __str__(self) -> str:
         decision = "the default stays" if self.taken == DEFAULT else f"{self.taken} is taken"
         if not self.finished:
             decision = f"too little time to tell, {decision}"
         again = f"; again, {_times(self.again)}" if self.again else ""
-        return f"{self.kernel}: {_times(self.seconds)}{again}; {decision}"
+        wrong = "".join(f"; {name} computes otherwise and is not used" for name in self.wrong)
+        return f"{self.kernel}: {_times(self.seconds)}{again}{wrong}; {decision}"
 
 
 def _times(seconds: Mapping[str, float]) -> str:
@@ -92,54 +96,64 @@ def record(subject: Subject, cache_dir: Path | None) -> Record:
 
 def tune(bench: Bench, seconds: float = 60.0, report: Callable[[Choice], None] = lambda choice: None) -> Any:
     """The best of the variants that could be measured in so many seconds; each kernel is reported when it is decided."""
-    return bench.search(Tuner(bench, time.perf_counter() + seconds, report))
+    return bench.search(Tuner(bench, seconds, report))
 
 
 class Tuner:
     """What a backend's search asks, kernel by kernel."""
 
-    def __init__(self, bench: Bench, deadline: float, report: Callable[[Choice], None]) -> None:
+    def __init__(self, bench: Bench, seconds: float, report: Callable[[Choice], None]) -> None:
         self.bench = bench
-        self._deadline = deadline
+        self._left = seconds
+        """Of measuring."""
         self._report = report
 
     def best(self, kernel: str, given: Given, default: T, others: Iterable[T]) -> T:
-        """The fastest of the default and the others, each on the chain that ``given`` makes for it."""
+        """The fastest of the default and the others that compute the same, each on the chain that ``given`` makes for it."""
+        if self._left <= 0:
+            self._report(Choice(kernel, {}, {}, DEFAULT, finished=False))
+            return default
         trials = {default: self._trial(given(default), default)}
+        wrong = list[str]()
         try:
             for variant in others:
                 self.bench.session.stop.look()
-                if time.perf_counter() > self._deadline:
-                    break
                 with suppress(PieError):
-                    trials[variant] = self._trial(given(variant), variant)
-            taken = self._winner(kernel, default, trials)
+                    trial = self._trial(given(variant), variant)
+                    if trial.agrees(trials[default]):
+                        trials[variant] = trial
+                    else:
+                        wrong.append(_name(variant, default))
+                        trial.close()
+            taken = self._winner(kernel, default, trials, wrong)
         finally:
             for trial in trials.values():
                 trial.close()
         return taken
 
-    def _winner(self, kernel: str, default: T, trials: dict[T, Trial]) -> T:
+    def _winner(self, kernel: str, default: T, trials: dict[T, Trial], wrong: Sequence[str]) -> T:
         rounds, again = self._rounds(trials), dict[T, list[float]]()
         best = min(rounds, key=lambda tuning: _ratio(rounds[tuning], rounds[default]))
         if _clearly_faster(rounds, best, default):
             again = self._rounds({tuning: trials[tuning] for tuning in (default, best)})
         taken = best if again and _clearly_faster(again, best, default) else default
         finished = all(len(one[default]) >= FEWEST for one in (rounds, again) if one)
-        self._report(Choice(kernel, _medians(rounds), _medians(again), _name(taken, default), finished))
+        self._report(Choice(kernel, _medians(rounds), _medians(again), _name(taken, default), finished, wrong))
         return taken
 
     def _rounds(self, trials: Mapping[T, Trial]) -> dict[T, list[float]]:
         """Seconds of each round's runs, each beginning with another variant; fewer rounds if the time is over."""
         order = list(trials)
         rounds: dict[T, list[float]] = {tuning: [] for tuning in order}
+        deadline = time.perf_counter() + self._left
         for _ in range(ROUNDS):
             self.bench.session.stop.look()
-            if time.perf_counter() > self._deadline:
+            if time.perf_counter() > deadline:
                 break
             for tuning in order:
                 rounds[tuning].append(trials[tuning].seconds())
             order.append(order.pop(0))
+        self._left = deadline - time.perf_counter()
         return rounds
 
     def _trial(self, chain: Chain, tuning: Any) -> Trial:

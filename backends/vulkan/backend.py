@@ -33,7 +33,7 @@ class Live(OpenDevice):
         bench = tune.bench(Session(gpu, memory, options.cache_dir, stop))
         super().__init__(bench, options)
         self.waiter = Waiter(self.session.timeline)
-        self.test(bench, options)
+        self.prove(bench, options)
 
     async def wait(self, value: int) -> None:
         await self.waiter.wait(value)

@@ -27,7 +27,7 @@ class Live(OpenDevice):
         session = Session(device, facts, min(options.memory or facts.memory, facts.memory), stop)
         bench = tune.bench(session, min(options.max_binding or facts.max_binding, facts.max_binding))
         super().__init__(bench, options)
-        self.test(bench, options)
+        self.prove(bench, options)
 
     def zeroed(self, nbytes: int, role: Role) -> Region:
         """Buffers are zeroed when they are made."""

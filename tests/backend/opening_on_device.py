@@ -53,6 +53,9 @@ class Played:
     def __init__(self, seconds: Callable[[], float]) -> None:
         self.seconds = seconds
 
+    def agrees(self, other: object) -> bool:
+        return True
+
     def close(self) -> None: ...
 
 
@@ -231,7 +234,7 @@ def test_a_card_is_tuned_briefly_when_it_is_first_opened_unless_that_is_not_want
     limits: list[float] = []
     usual: list[int] = []
 
-    def played(bench: Bench, seconds: float) -> Tuning:
+    def played(bench: Bench, seconds: float, report: Callable[[shared_tune.Choice], None]) -> Tuning:
         limits.append(seconds)
         return replace(bench.default, split=512)
 

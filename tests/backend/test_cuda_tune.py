@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +13,14 @@ pytest.importorskip("tests.support.needs_simt")
 
 from pie_edge.backend import Finding
 from pie_edge.backends.cuda import api, nvrtc, probe, tune
+from pie_edge.backends.cuda.backend import Live
 from pie_edge.backends.cuda.device import Facts
 from pie_edge.backends.cuda.tuning import TileVariant, Tuning
+from pie_edge.backends.shared import examined, trial
 from pie_edge.backends.shared import tune as shared_tune
 from pie_edge.backends.shared.trial import Bench, Chain
 from pie_edge.cli import app
+from pie_edge.errors import BackendUnavailable
 from tests.backend import cuda_emulated
 from tests.backend.cuda_cases import GATED_TILE
 from tests.backend.cuda_emulated import ON_CARD, architecture, opened
@@ -74,19 +77,83 @@ def test_a_card_is_tuned_briefly_when_it_is_first_opened(
 ) -> None:
     asked: list[float] = []
 
-    def played(bench: Bench, seconds: float) -> Tuning:
+    def played(bench: Bench, seconds: float, report: Callable[[shared_tune.Choice], None]) -> Tuning:
         asked.append(seconds)
+        report(shared_tune.Choice("attention", {}, {}, "split 512", finished=len(asked) > 1))
         return replace(bench.default, split=512)
 
     monkeypatch.setattr(shared_tune, "tune", played)
     monkeypatch.setattr(Facts, "software", False)
     splits = []
-    for wanted in (False, True, True):  # the last one finds what the one before kept
+    # The third one measures again what the second had no time to finish, and the last finds what was kept.
+    for wanted in (False, True, True, True):
         backend = opened(cache_dir=tmp_path, tune=wanted)
         splits.append(backend._live.tuning.split)
         asyncio.run(backend.close())
-    assert splits == [256, 512, 512]
-    assert asked == [shared_tune.SHORT_SECONDS]
+    assert splits == [256, 512, 512, 512]
+    assert asked == [shared_tune.SHORT_SECONDS] * 2
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_kernels_are_tested_before_they_are_measured_and_again_in_the_variants_that_are_taken(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: bool
+) -> None:
+    done: list[str] = []
+
+    def tested(live: Live, test: examined.Test) -> None:
+        done.append(f"tested with {live.tuning.split}")
+        if live.tuning.split == 512 and not right:
+            raise BackendUnavailable("a card computes wrong")
+
+    def played(bench: Bench, *_: object) -> Tuning:
+        done.append("measured")
+        return replace(bench.default, split=512)
+
+    monkeypatch.setattr(examined, "once", tested)
+    monkeypatch.setattr(shared_tune, "tune", played)
+    monkeypatch.setattr(Facts, "software", False)
+    told: list[str] = []
+    backend = opened(
+        cache_dir=tmp_path, tune=True, self_test=True, progress=lambda done, total, what: told.append(what)
+    )
+    asyncio.run(backend.close())
+    assert done == ["tested with 256", "measured", "tested with 512"]
+    assert backend._live.tuning.split == (512 if right else 256)
+    assert shared_tune.remembered(bench, tmp_path) == backend._live.tuning
+    assert ("the usual variants are used, for with those measured a card computes wrong" in told) == (not right)
+
+
+def test_a_variant_that_computes_otherwise_is_never_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two stages of columns on their way, of which a part is multiplied twice, and three, which are right."""
+    text = nvrtc.sources()["linear_tile.cu"]
+    changed = text.replace("part % 2 * 2", "part / 2 * 2")
+    assert changed != text
+    broken = cuda_emulated.compiler({**nvrtc.sources(), "linear_tile.cu": changed})
+
+    def compile_kernels(file: str, text: str, defines: tuple[str, ...]) -> bytes:
+        return (broken if "STAGES=2" in defines else cuda_emulated.ordinary)(file, text, defines)
+
+    monkeypatch.setattr(trial, "_WIDTH", 128)
+    with architecture(86):
+        backend = opened(compile_kernels=compile_kernels)
+        bench = tune.bench(backend._live.session)
+        told: list[shared_tune.Choice] = []
+        tuner = shared_tune.Tuner(bench, 5.0, told.append)
+        others = [replace(bench.default, tile=TileVariant(stages)) for stages in (2, 3)]
+        tuner.best("linear", trial.always(trial.products(64, trial.FOURS)), bench.default, others)
+        asyncio.run(backend.close())
+    (choice,) = told
+    assert choice.wrong == ["stages 2"] and "; stages 2 computes otherwise and is not used" in str(choice)
+    assert set(choice.seconds) == {"default", "stages 3"}
+
+
+def test_all_variants_give_the_results_that_they_are_compared_by(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "_WIDTH", 128)
+    monkeypatch.setattr(shared_tune, "ROUNDS", 1)
+    told: list[shared_tune.Choice] = []
+    shared_tune.tune(bench, report=told.append)
+    assert [len(choice.seconds) for choice in told] == [3, 3, 2, 3]
+    assert not any(choice.wrong for choice in told)
 
 
 def test_a_broken_record_of_tuning_is_measured_anew(bench: Bench, tmp_path: Path) -> None:

@@ -60,3 +60,38 @@ def test_a_tuning_without_time_stays_with_the_default(monkeypatch: pytest.Monkey
     told: list[tune.Choice] = []
     assert tune.tune(BENCH, seconds=0.0, report=told.append) == DEFAULT
     assert {str(choice).partition("; ")[2] for choice in told} == {"too little time to tell, the default stays"}
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_compiling_is_not_counted_and_a_variant_that_computes_otherwise_is_not_taken_however_fast_it_is(
+    monkeypatch: pytest.MonkeyPatch, same: bool
+) -> None:
+    now = 0.0
+
+    class Clock:
+        @staticmethod
+        def perf_counter() -> float:
+            return now
+
+    class Compared(Played):
+        def agrees(self, other: object) -> bool:
+            return same
+
+    def played(self: object, chain: Chain, tuning: Tuning) -> Played:
+        nonlocal now
+        now += 100.0  # to compile it
+
+        def seconds() -> float:
+            nonlocal now
+            taken = 1e-6 if tuning.linear[0] == FAST.linear[0] else 1e-3
+            now += taken
+            return taken
+
+        return Compared(seconds)
+
+    monkeypatch.setattr(tune, "time", Clock)
+    monkeypatch.setattr(tune.Tuner, "_trial", played)
+    told: list[tune.Choice] = []
+    assert tune.tune(BENCH, seconds=5.0, report=told.append) == (FAST if same else DEFAULT)
+    assert all(choice.finished for choice in told)
+    assert ("groups 8" in told[0].wrong) == (not same)
