@@ -13,7 +13,7 @@ from pie_edge.backends.cpu.backend import CpuBackend, open_cpu
 from pie_edge.program import reference
 from pie_edge.program.observe import MASSES
 from pie_edge.program.ops import Role
-from tests.backend import cases, expert_cases, mass_cases, recurrent_cases
+from tests.backend import broken_cases, cases, expert_cases, mass_cases, recurrent_cases
 from tests.backend.device import assert_close, put, run_case
 
 
@@ -30,6 +30,11 @@ def test_a_kernel_agrees_with_the_reference(backend: CpuBackend, name: str) -> N
     found = asyncio.run(run_case(backend, case))
     for output, expected in case.expected().items():
         assert_close(found[output], expected, case)
+
+
+@pytest.mark.parametrize("name", broken_cases.CPU)
+def test_what_is_not_finite_stays_so(backend: CpuBackend, name: str) -> None:
+    broken_cases.check(backend, name)
 
 
 @pytest.mark.parametrize("name", expert_cases.ALL)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 pytest.importorskip("tests.support.needs_simt")
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend
-from tests.backend import device_cases
-from tests.backend.cuda_cases import OWN
+from tests.backend import broken_cases, device_cases
+from tests.backend.cuda_cases import GATED, MANY, OWN
 from tests.backend.cuda_emulated import BACKWARD, ON_CARD, SHUFFLED, architecture, compiler, counted, opened, scheduled
+from tests.backend.device import assert_close, run_case
 from tests.backend.device_cases import check
 from tests.simt import build
 
@@ -37,6 +39,22 @@ def traced() -> Iterator[CudaBackend]:
 @pytest.mark.parametrize("name", [*device_cases.NAMES, *OWN])
 def test_a_kernel_agrees_with_the_reference(backend: CudaBackend, name: str) -> None:
     check(backend, name)
+
+
+@pytest.mark.parametrize("name", [*broken_cases.NAMES, *MANY, GATED])
+def test_what_is_not_finite_stays_so(backend: CudaBackend, name: str) -> None:
+    broken_cases.check(backend, name)
+
+
+@pytest.mark.parametrize("name", list(MANY)[:2])
+def test_numbers_near_the_largest_stay_numbers(backend: CudaBackend, name: str) -> None:
+    """On tensor cores too, whose halves end at 65,504."""
+    case = device_cases.build(name)
+    case.states["x"][:, 5] = 1e37
+    found = asyncio.run(run_case(backend, case))
+    for output, expected in case.expected().items():
+        assert np.isfinite(expected).all()
+        assert_close(found[output], expected, case)
 
 
 on_the_emulator = pytest.mark.skipif(ON_CARD, reason="says something of the emulator")

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("tests.support.needs_simt")
 
 from pie_edge.backends.cuda.backend import CudaBackend
+from tests.backend import broken_cases
 from tests.backend.cuda_cases import GATED_TILE, GROUP_TILE, MANY
 from tests.backend.cuda_emulated import BACKWARD, ON_CARD, SHUFFLED, architecture, opened, scheduled
 from tests.backend.device_cases import check
@@ -37,6 +38,11 @@ def hopper() -> Iterator[CudaBackend]:
         found = opened()
         yield found
         asyncio.run(found.close())
+
+
+@pytest.mark.parametrize("name", [GATED_TILE, GROUP_TILE])
+def test_what_is_not_finite_stays_so_in_wgmma(hopper: CudaBackend, name: str) -> None:
+    broken_cases.check(hopper, name)
 
 
 @pytest.mark.parametrize(("order", "seed"), [(BACKWARD, 0), (SHUFFLED, 1), (SHUFFLED, 2)])

@@ -15,7 +15,7 @@ from pie_edge.backends.metal.ops import KINDS
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType
 from pie_edge.program.trace import Trace
-from tests.backend import cases, copy_cases, device_cases, openers
+from tests.backend import broken_cases, cases, copy_cases, device_cases, openers
 from tests.backend.cases import F32
 from tests.backend.device import run_case
 
@@ -30,6 +30,11 @@ def backend() -> Iterator[Backend]:
 @pytest.mark.parametrize("name", device_cases.NAMES)
 def test_an_op_agrees_with_the_reference(backend: Backend, name: str) -> None:
     device_cases.check(backend, name)
+
+
+@pytest.mark.parametrize("name", broken_cases.NAMES)
+def test_what_is_not_finite_stays_so(backend: Backend, name: str) -> None:
+    broken_cases.check(backend, name)
 
 
 def test_the_cases_have_all_kinds_of_ops() -> None:

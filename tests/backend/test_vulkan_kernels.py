@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("tests.support.needs_vulkan")
 
 from pie_edge.backend import Backend
-from tests.backend import device_cases, openers
+from tests.backend import broken_cases, device_cases, openers
 from tests.support.vulkan import validation
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,11 @@ def backend() -> Iterator[Backend]:
 @pytest.mark.parametrize("name", device_cases.NAMES)
 def test_a_kernel_agrees_with_the_reference(backend: Backend, name: str) -> None:
     device_cases.check(backend, name)
+
+
+@pytest.mark.parametrize("name", broken_cases.NAMES)
+def test_what_is_not_finite_stays_so(backend: Backend, name: str) -> None:
+    broken_cases.check(backend, name)
 
 
 def in_a_process_of_its_own(arguments: list[str], environment: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ pytest.importorskip("tests.support.needs_wgpu")
 
 from pie_edge.backend import Backend
 from pie_edge.backends.wgpu.lower import KINDS
-from tests.backend import copy_cases, device_cases, openers, wgpu_matrix
+from tests.backend import broken_cases, copy_cases, device_cases, openers, wgpu_matrix
 from tests.backend.wgpu_cases import SOME
 
 CHECKED = [
@@ -44,6 +44,11 @@ def backend() -> Iterator[Backend]:
 @pytest.mark.parametrize("name", device_cases.AWKWARD)
 def test_a_kernel_agrees_with_the_reference(backend: Backend, name: str) -> None:
     device_cases.check(backend, name)
+
+
+@pytest.mark.parametrize("name", [name for name in broken_cases.NAMES if name in device_cases.AWKWARD])
+def test_what_is_not_finite_stays_so(backend: Backend, name: str) -> None:
+    broken_cases.check(backend, name)
 
 
 def test_the_device_is_held_to_webgpus_default_limits(backend: Backend) -> None:

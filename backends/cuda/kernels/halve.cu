@@ -23,7 +23,7 @@ extern "C" __global__ void halve(const float* x, u32 columns, Halves to, const u
 #pragma unroll
   for (int by = 4; by; by >>= 1) largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, by));
   // The largest becomes 2^14 … 2^15; what is nothing, or too small for a factor, stays as it is.
-  int power = min(max((int)(__float_as_uint(largest) >> 23) - 127, -100), 120);
+  int power = min(max((int)(__float_as_uint(largest) >> 23) - 127, -100), 127);
   float by = largest > 0.0f ? __int_as_float((14 - power + 127) << 23) : 1.0f;
   u32 high[2], low[2];
 #pragma unroll

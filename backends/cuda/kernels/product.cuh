@@ -48,11 +48,14 @@ __device__ __forceinline__ u32 bytes_of(const int values[4]) {
   return (u32)(values[0] & 255) | (u32)(values[1] & 255) << 8 | (u32)(values[2] & 255) << 16 | (u32)(values[3] & 255) << 24;
 }
 
-// Four values a thread, 16 with one scale: four threads.
+// Four values a thread, 16 with one scale: four threads. The largest is found by its bits, among which those of what is no number come
+// last: then the scale is none either, for codes can't say so, and the products must.
+__device__ __forceinline__ u32 size_bits(float value) { return __float_as_uint(fabsf(value)); }
 __device__ __forceinline__ void quantise(Brought to, u32 at, float4 x, bool there) {
-  float largest = fmaxf(fmaxf(fabsf(x.x), fabsf(x.y)), fmaxf(fabsf(x.z), fabsf(x.w)));
-  largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(ALL_LANES, largest, 2));
+  u32 bits = max(max(size_bits(x.x), size_bits(x.y)), max(size_bits(x.z), size_bits(x.w)));
+  bits = max(bits, __shfl_xor_sync(ALL_LANES, bits, 1));
+  bits = max(bits, __shfl_xor_sync(ALL_LANES, bits, 2));
+  float largest = __uint_as_float(bits);
   float step = largest / 32639.0f, back = largest > 0.0f ? 32639.0f / largest : 0.0f;
   if (!(back < infinity())) back = 0.0f, step = 0.0f;  // so small that they are nothing
   const int whole[4] = {__float2int_rn(x.x * back), __float2int_rn(x.y * back), __float2int_rn(x.z * back), __float2int_rn(x.w * back)};
