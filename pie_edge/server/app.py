@@ -20,7 +20,7 @@ from pie_edge.errors import PieError, UsageError
 from pie_edge.server import models, openapi
 from pie_edge.server.access import BEARER, Access
 from pie_edge.server.failures import expected
-from pie_edge.server.gate import Gate
+from pie_edge.server.gate import Gate, Refuse
 from pie_edge.server.generation import Service
 
 
@@ -48,10 +48,11 @@ def providers(settings: ServeSettings) -> tuple[Provider, ...]:
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """``asgi`` is what a server runs; ``gate`` is inside of it."""
+    """``asgi`` is what a server runs; ``gate`` is inside of it. ``refuse`` is how it says no."""
 
     asgi: ASGIApp
     gate: Gate
+    refuse: Refuse
 
 
 def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]) -> App:
@@ -88,7 +89,7 @@ def build(service: Service, settings: ServeSettings, others: Sequence[BaseRoute]
     # A path with a slash too many isn't there, which the provider's own shape says.
     app.router.redirect_slashes = False
     gate = Gate(app, Access(settings.host, settings.api_keys, settings.cors, sent_as), settings.body, refuse)
-    return App(_with_cors(gate, settings.cors), gate)
+    return App(_with_cors(gate, settings.cors), gate, refuse)
 
 
 def _methods(routes: Sequence[BaseRoute], path: str) -> str:

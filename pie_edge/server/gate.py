@@ -4,8 +4,6 @@ its client has gone."""
 from __future__ import annotations
 
 import asyncio
-import re
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -15,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pie_edge.errors import Disconnected, NotReady, PieError, Unauthorized, UsageError
 from pie_edge.server.access import Access
+from pie_edge.server.exchange import request_id
 
-_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _BODY_SECONDS = 60.0
 """That a body may take to come."""
 _WRITE_SECONDS = 60.0
@@ -69,10 +67,9 @@ class Gate:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _ID.fullmatch(given) else secrets.token_hex(16)
-        scope.setdefault("state", {})["request_id"] = request_id
-        exchange = _Exchange(receive, send, request_id)
+        named = request_id(headers.get("x-request-id", ""))
+        scope.setdefault("state", {})["request_id"] = named
+        exchange = _Exchange(receive, send, named)
         try:
             self._admit(scope)
             body = await self._body(headers, receive)

@@ -20,7 +20,8 @@ from pie_edge.server import app, health, ws
 from pie_edge.server.access import check_reach
 from pie_edge.server.admission import Admission, room
 from pie_edge.server.completion import CompletionService
-from pie_edge.server.gate import Gate
+from pie_edge.server.gate import Gate, Refuse
+from pie_edge.server.http import protocol
 from pie_edge.server.link import Link
 from pie_edge.server.supervisor import ENGINE, Supervisor
 from pie_edge.server.watching import Watching
@@ -99,7 +100,7 @@ async def serving(
                 *watching.routes,
             ]
             built = app.build(watching.of(CompletionService(link, link.card)), serve, routes)
-            server = _Server(_config(watching.around(built.asgi)))
+            server = _Server(_config(watching.around(built.asgi), built.refuse))
             listening = asyncio.create_task(server.serve(sockets=[listener]))
             host, port = listener.getsockname()[:2]
             named = f"[{host}]" if ":" in host else host
@@ -129,12 +130,12 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(asgi: ASGIApp) -> uvicorn.Config:
+def _config(asgi: ASGIApp, refuse: Refuse) -> uvicorn.Config:
     return uvicorn.Config(
         asgi,
         # One thread carries 256 streams with asyncio's own loop; h11 is pure Python and is everywhere.
         loop="asyncio",
-        http="h11",
+        http=protocol(refuse),
         ws="websockets-sansio",
         # The protocol's own bound; compressing tokens would cost more than they weigh.
         ws_max_size=LONGEST,
