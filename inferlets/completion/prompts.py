@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from inferlet import Context, chat, errors, model, tokenizer
 from inferlet import tools as calling
 
 SEEDS = 2**64
+_AT_ONCE = 2**18  # characters; the host takes four times as many
 
 
 class TooLong(errors.ContextOverflow):
@@ -84,8 +85,28 @@ def tokens_of(prompt: Mapping[str, Any]) -> list[int]:
     can't read, ContextOverflow for a prompt that is too long to be made tokens of."""
     try:
         return _tokens_of(prompt)
-    except errors.ResourceError as error:
-        raise errors.ContextOverflow(f"the prompt is too long: {error}") from None
+    except errors.ResourceError:
+        texts = list(_texts(prompt))
+    # More than the host makes tokens of at once; how many it would be is told all the same.
+    count = sum(len(model.encode(part)) for text in texts for part in _parts(text))
+    if count > model.context_size():
+        raise TooLong(count, model.context_size())
+    characters = sum(map(len, texts))
+    raise errors.ContextOverflow(f"the prompt has {characters:,} characters, more than are read at once; shorten it")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All that there is to read in a prompt."""
+    if isinstance(value, str):
+        yield value
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for part in parts:
+        yield from _texts(part)
+
+
+def _parts(text: str) -> Iterator[str]:
+    for start in range(0, len(text), _AT_ONCE):
+        yield text[start : start + _AT_ONCE]
 
 
 def _tokens_of(prompt: Mapping[str, Any]) -> list[int]:
