@@ -157,6 +157,11 @@ class Host:
         """Whether the model thinks before it answers, and whether that can be switched."""
         return "never" if self._model.turns is None else self._model.turns.thinks
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether conversations may have tools."""
+        return self._model.turns is not None and self._model.turns.takes_tools
+
     def metrics(self) -> dict[str, Any]:
         """The engine's figures, and what its inferlets took; plain data."""
         found, turns = metrics(self._engine.engines), self._schedule.turns

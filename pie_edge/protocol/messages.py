@@ -149,7 +149,8 @@ class Welcome:
 class ModelCard:
     """``device`` says where it runs, ``thinks`` whether it thinks before it answers: ``never``, ``always``,
     or ``switched``, as a request says. ``embeds`` is whether it gives vectors of texts, of ``hidden`` entries, or ``unpooled``
-    why it gives none and what would help. ``sampling`` is what the checkpoint recommends to sample with, by name."""
+    why it gives none and what would help; ``tools`` whether its chat template has a place for them. ``sampling`` is what the
+    checkpoint recommends to sample with, by name."""
 
     name: str
     context: int
@@ -164,6 +165,7 @@ class ModelCard:
     hidden: int = 0
     vocabulary: int = 0
     sampling: dict[str, float] = field(default_factory=dict)
+    tools: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -209,6 +209,8 @@ class Card:
     """Token ids are below it."""
     sampling: Mapping[str, float] = field(default_factory=dict)
     """What the checkpoint recommends to sample with, by the names of ``Sampling``."""
+    tools: bool = True
+    """Whether its chat template has a place for tools."""
 
 
 class Service(Protocol):

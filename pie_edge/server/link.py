@@ -50,6 +50,7 @@ class Link:
             hidden=model.hidden,
             vocabulary=model.vocabulary,
             sampling=model.sampling,
+            tools=model.tools,
         )
 
     async def run(self, program: str, input: Mapping[str, Any]) -> AsyncGenerator[str, None]:

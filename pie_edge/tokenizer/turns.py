@@ -102,6 +102,11 @@ class Turns:
             return False
         return self.formats.is_inside(self._tokenizer.decode(self.cue(thinking), special=True))
 
+    @property
+    def takes_tools(self) -> bool:
+        """Whether the template has a place for tools."""
+        return self._template is not None and self._template.takes_tools
+
     @cached_property
     def thinks(self) -> Literal["never", "always", "switched"]:
         """Whether the model thinks before it answers; ``switched``: its template can be told to have it think, or not."""

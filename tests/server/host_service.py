@@ -63,6 +63,7 @@ def card_of(runtime: Runtime) -> Card:
         hidden=facts.hidden,
         vocabulary=facts.vocabulary,
         sampling=dict(facts.sampling),
+        tools=host.takes_tools,
     )
 
 

@@ -28,7 +28,7 @@ from pie_edge.errors import (
     PieError,
     TemplateError,
 )
-from pie_edge.server.generation import Began, Card, Ended, Event, Piece, Request, Usage
+from pie_edge.server.generation import Began, Card, Conversation, Ended, Event, Piece, Request, Usage
 from pie_edge.server.openai import routes
 from pie_edge.server.openai.chat_request import ChatBody
 from pie_edge.server.openai.completions_request import CompletionsBody
@@ -144,6 +144,19 @@ def test_unknown_parameters_missing_ones_and_what_is_no_json_are_refused(path: s
         assert error(client.post(f"/v1/{path}", content=data))["type"] == "invalid_request_error"
 
 
+ARRAY = {"type": "array"}
+CALL = {"type": "function_call", "call_id": "a", "name": "f"}
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": ""}
+
+
+def calling(arguments: str) -> list[dict[str, Any]]:
+    """Two calls, the second with these arguments."""
+    calls = [("a", "{}"), ("b", arguments)]
+    made = [{"id": id, "type": "function", "function": {"name": "f", "arguments": given}} for id, given in calls]
+    answers = [{"role": "tool", "tool_call_id": id, "content": ""} for id, _ in calls]
+    return [{"role": "assistant", "content": None, "tool_calls": made}, *answers]
+
+
 WRONG = {
     "chat/completions": [
         ({"messages": []}, "messages"),
@@ -168,7 +181,16 @@ WRONG = {
         ({"tools": [{"type": "function", "function": {"name": 'a"b'}}]}, "tools[0].function.name"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}] * 2}, "tools"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": ARRAY}}]},
+            "tools[0].function.parameters",
+        ),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"reasoning_effort": "medium"}, "reasoning_effort"),
+        ({"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs.enable_thinking"),
+        ({"repetition_penalty": 1e38}, "repetition_penalty"),
+        ({"messages": calling("{")}, "messages[0].tool_calls[1].function.arguments"),
+        ({"messages": calling('{"a": 1e999}')}, "messages[0].tool_calls[1].function.arguments"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}}, None),
     ],
     "completions": [({"prompt": []}, "prompt"), ({"logprobs": 21}, "logprobs"), ({"best_of": 1, "n": 2}, "best_of")],
@@ -183,7 +205,10 @@ WRONG = {
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": ARRAY}]}, "tools[0].parameters"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),
+        ({"reasoning": {"effort": "medium"}}, "reasoning.effort"),
+        ({"input": [CALL | {"arguments": "[1"}, OUTPUT]}, "input[0].arguments"),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
     ],
 }
@@ -249,6 +274,8 @@ def test_failures_have_their_status_before_a_stream_and_are_told_in_it_after(
         ("chat/completions", SCHEMA, GrammarError("not this"), "response_format.json_schema.schema"),
         ("responses", {"text": {"format": FORMAT}}, GrammarError("not this"), "text.format.schema"),
         ("chat/completions", {"tools": STRICT}, GrammarError("not this"), "tools"),
+        ("chat/completions", {}, TemplateError("not these"), "messages"),
+        ("responses", {}, TemplateError("not these"), "input"),
     ],
 )
 def test_what_is_found_wrong_later_is_told_by_its_place_too(
@@ -258,7 +285,43 @@ def test_what_is_found_wrong_later_is_told_by_its_place_too(
     for stream in (False, True):
         found = error(post(client, path, stream=stream, **more))
         assert found["param"] == param
-        assert isinstance(failure, GrammarError) or f"your {param} resulted in 101 tokens" in found["message"]
+        assert not isinstance(failure, ContextOverflow) or f"your {param} resulted in 101 tokens" in found["message"]
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+def test_tools_without_a_place_in_the_chat_template_are_told_by_name(path: str, told: Told, client: TestClient) -> None:
+    told.card = replace(told.card, tools=False)
+    function = {"name": "f"}
+    tool = {"type": "function", **({"function": function} if path.startswith("chat") else function)}
+    found = error(post(client, path, tools=[tool]))
+    assert found["param"] == "tools" and "no place for tools" in found["message"]
+    assert post(client, path, tools=[tool], tool_choice="none").status_code == 200
+
+
+NOT_AT_ALL: list[tuple[str, dict[str, Any]]] = [
+    ("chat/completions", {"reasoning_effort": "none"}),
+    ("chat/completions", {"chat_template_kwargs": {"enable_thinking": False}}),
+    ("responses", {"reasoning": {"effort": "none"}}),
+]
+
+
+@pytest.mark.parametrize(("path", "more"), NOT_AT_ALL)
+@pytest.mark.parametrize("thinks", ["never", "switched", "always"])
+def test_a_model_is_told_not_to_think_where_that_can_be_told(
+    path: str, more: dict[str, Any], thinks: Any, told: Told, client: TestClient
+) -> None:
+    told.card = replace(told.card, thinks=thinks)
+    response = post(client, path, **more)
+    if thinks == "always":
+        assert error(response)["param"] in (
+            "reasoning_effort",
+            "chat_template_kwargs.enable_thinking",
+            "reasoning.effort",
+        )
+        return
+    assert response.status_code == 200
+    prompt = told.requests[-1].prompt
+    assert isinstance(prompt, Conversation) and prompt.thinking is (False if thinks == "switched" else None)
 
 
 def test_tokens_that_the_model_hasn_t_are_told_by_their_place(client: TestClient) -> None:

@@ -56,6 +56,7 @@ async def open_model(settings: Settings, progress: Progress) -> Opened:
         hidden=facts.hidden,
         vocabulary=facts.vocabulary,
         sampling=dict(facts.sampling),
+        tools=host.takes_tools,
     )
     return Opened(host, card, _answers(runtime), runtime.close)
 

@@ -36,7 +36,7 @@ async def create(service: Service, request: Request) -> Response:
     check_model(body.model, service.card)
     body.check_bias(service.card)
     head = Head(service.card.name)
-    asked = body.request()
+    asked = body.request(service.card)
     schema = form_of(asked, "response_format.json_schema.schema")
     events = placed(service.generate(asked), "messages", schema)
     if body.stream:

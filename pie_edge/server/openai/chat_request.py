@@ -7,11 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from pie_edge.server.generation import Constraint, Conversation, Request
+from pie_edge.errors import UsageError
+from pie_edge.server.generation import Card, Constraint, Conversation, Request
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.messages import TAGS, Message, Name, Tool, check_calls, plain, plain_tools, schema_text
 from pie_edge.server.openai.parameters import Strict, accepted, refused
 from pie_edge.server.openai.sampled import Sampled
+from pie_edge.server.thinking import thinking
 
 
 class Choice(Strict):
@@ -99,7 +101,8 @@ class ChatBody(Sampled):
         **Sampled.NOTES,
         "logprobs": "log-softmax of the raw logits, before sampling changes anything",
         "max_tokens": "as `max_completion_tokens`",
-        "messages": "text alone; `name` is given to the chat template; an assistant's `reasoning_content` too",
+        "messages": "text alone; `name` is given to the chat template, and few have a place for it; an assistant's "
+        "`reasoning_content` too",
         "parallel_tool_calls": "`false` ends the answer after the first call",
         "reasoning_effort": "`none` has the model answer at once, `medium` has it think; it has no other grades",
         "response_format": "enforced, whether `strict` or not; after the reasoning of models that think",
@@ -108,14 +111,19 @@ class ChatBody(Sampled):
         "chat_template_kwargs": "not OpenAI's; `enable_thinking`",
     }
 
-    def request(self) -> Request:
-        """Raises BadRequest for parameters that don't go together."""
-        choice, tools = chosen_tools(self.tool_choice, plain_tools(self.tools))
+    def request(self, card: Card) -> Request:
+        """Raises BadRequest for parameters that don't go together, or not with the model."""
+        choice, tools = chosen_tools(self.tool_choice, plain_tools(self.tools), card)
         messages = plain(self.messages)
         answers = [f"messages[{n}].tool_call_id" for n, one in enumerate(messages) if one["role"] == "tool"]
-        check_calls(messages, "messages", answers)
+        calls = [
+            f"messages[{n}].tool_calls[{number}].function.arguments"
+            for n, one in enumerate(messages)
+            for number in range(len(one.get("tool_calls") or ()))
+        ]
+        check_calls(messages, "messages", answers, calls)
         return Request(
-            prompt=Conversation(messages, tools, self._thinking()),
+            prompt=Conversation(messages, tools, self._thinking(card)),
             choices=self.n or 1,
             max_tokens=self._limit(),
             stop=self.stops(),
@@ -137,12 +145,14 @@ class ChatBody(Sampled):
             raise BadRequest("top_logprobs needs logprobs: true", "top_logprobs")
         return (self.top_logprobs or 0) if self.logprobs else None
 
-    def _thinking(self) -> bool | None:
+    def _thinking(self, card: Card) -> bool | None:
         own = None if self.chat_template_kwargs is None else self.chat_template_kwargs.enable_thinking
-        effort = thinking(self.reasoning_effort, "reasoning_effort")
+        effort = graded(self.reasoning_effort, "reasoning_effort")
         if own is not None and effort is not None and own != effort:
             raise BadRequest("reasoning_effort and enable_thinking contradict each other", "reasoning_effort")
-        return effort if own is None else own
+        if own is None:
+            return switched(effort, card, "reasoning_effort")
+        return switched(own, card, "chat_template_kwargs.enable_thinking")
 
     def _constraint(self) -> Constraint | None:
         match self.response_format:
@@ -153,7 +163,8 @@ class ChatBody(Sampled):
         return None
 
 
-def thinking(effort: str | None, name: str) -> bool | None:
+def graded(effort: str | None, name: str) -> bool | None:
+    """Whether the model is to think. Raises BadRequest for a grade that there isn't."""
     if effort not in (None, "none", "medium"):
         raise BadRequest(
             f"{name} is '{effort}', and the model has no such grades; give 'none' for no reasoning, or 'medium'", name
@@ -161,11 +172,27 @@ def thinking(effort: str | None, name: str) -> bool | None:
     return None if effort is None else effort == "medium"
 
 
-def chosen_tools(choice: ToolChoice | None, tools: list[dict[str, Any]]) -> tuple[str, list[dict[str, Any]]]:
+def switched(on: bool | None, card: Card, name: str) -> bool | None:
+    """As a ``Conversation`` has it. Raises BadRequest where the model does only the opposite."""
+    try:
+        return None if on is None else thinking("on" if on else "off", card, name)
+    except UsageError as error:
+        raise BadRequest(error.message, name) from None
+
+
+def chosen_tools(
+    choice: ToolChoice | None, tools: list[dict[str, Any]], card: Card
+) -> tuple[str, list[dict[str, Any]]]:
     """As ``Request.tool_choice`` has it, and the tools that may be called. Raises BadRequest for what isn't there."""
     names = {tool["function"]["name"] for tool in tools}
     if len(names) < len(tools):
         raise BadRequest("two tools have the same name", "tools")
+    if tools and choice != "none" and card.chat and not card.tools:
+        raise BadRequest(
+            f"the chat template of {card.name} has no place for tools; describe them in a system message, or serve a model that "
+            "calls tools",
+            "tools",
+        )
     match choice:
         case None | "auto" | "none":
             return choice or "auto", tools

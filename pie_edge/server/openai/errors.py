@@ -8,7 +8,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from pie_edge.errors import ContextOverflow, GrammarError, ModelNotFound, PieError, Unauthorized, UsageError
+from pie_edge.errors import (
+    ContextOverflow,
+    GrammarError,
+    ModelNotFound,
+    PieError,
+    TemplateError,
+    Unauthorized,
+    UsageError,
+)
 from pie_edge.server.failures import Failure, failure
 from pie_edge.server.generation import Card, Event, Request
 from pie_edge.server.wire import event, json_response
@@ -74,6 +82,8 @@ async def placed(
                 yield one
         except ContextOverflow as error:
             raise TooLong(error, prompt) from None
+        except TemplateError as error:
+            raise BadRequest(error.message, prompt) from None
         except GrammarError as error:
             raise BadRequest(error.message, constraint) from None
 

@@ -130,6 +130,12 @@ def answers(given: Input) -> list[str]:
     return [f"input[{n}].call_id" for n, item in enumerate(items) if isinstance(item, FunctionOutputItem)]
 
 
+def arguments(given: Input) -> list[str]:
+    """The places of calls' arguments, in their order."""
+    items = () if isinstance(given, str) else given
+    return [f"input[{n}].arguments" for n, item in enumerate(items) if isinstance(item, FunctionCallItem)]
+
+
 def listed(given: Input | None) -> list[dict[str, Any]]:
     """As they are shown again: each with an id."""
     if given is None or isinstance(given, str):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from pie_edge.server import wire
 from pie_edge.server.openai.errors import BadRequest
@@ -88,10 +88,20 @@ Message = Annotated[
 ]
 
 
+def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+    if schema.get("type", "object") != "object":
+        raise ValueError("the parameters of a function are a JSON Schema of type 'object'")
+    return schema
+
+
+Schema = Annotated[dict[str, Any], AfterValidator(_of_object)]
+"""Of a function's parameters."""
+
+
 class Function(Strict):
     name: Name
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Schema | None = None
     strict: bool | None = None
 
 
@@ -157,10 +167,13 @@ def _part(place: str, part: Part) -> dict[str, Any]:
             )
 
 
-def check_calls(messages: Sequence[Mapping[str, Any]], param: str, answers: Sequence[str]) -> None:
+def check_calls(
+    messages: Sequence[Mapping[str, Any]], param: str, answers: Sequence[str], arguments: Sequence[str]
+) -> None:
     """Raises BadRequest for calls whose arguments are no JSON, for those that what follows doesn't answer, all and at once, and
-    for answers to anything else. ``answers`` are the places of the tools' messages, in their order."""
-    places = iter(answers)
+    for answers to anything else. ``answers`` are the places of the tools' messages, in their order, and
+    ``arguments`` those of the calls'."""
+    places, given = iter(answers), iter(arguments)
     called: set[str] = set()
     left: set[str] = set()
     for message in messages:
@@ -173,7 +186,7 @@ def check_calls(messages: Sequence[Mapping[str, Any]], param: str, answers: Sequ
         called = {call["id"] for call in calls}
         left = set(called)
         for call in calls:
-            _check_arguments(call, param)
+            _check_arguments(call, next(given, param))
     _check_all_answered(left, param)
 
 
@@ -199,12 +212,12 @@ def _check_all_answered(left: set[str], param: str) -> None:
         )
 
 
-def _check_arguments(call: Mapping[str, Any], param: str) -> None:
+def _check_arguments(call: Mapping[str, Any], place: str) -> None:
     try:
         # 1e999 is infinity, which no JSON has.
         wire.text(json.loads(call["function"]["arguments"] or "{}"))
     except (ValueError, RecursionError):
-        raise BadRequest(f"the arguments of the tool call {call['id']} are no JSON", param) from None
+        raise BadRequest(f"the arguments of the tool call {call['id']} are no JSON", place) from None
 
 
 def plain_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:

@@ -76,4 +76,4 @@ def _told(error: InvalidBody) -> str:
             return f"Unknown parameter: {error.path!r}."
         case "json_invalid":
             return f"The body is no JSON: {error.message}."
-    return f"Invalid value for {repr(error.path) if error.path else 'the body'}: {error.message}."
+    return f"Invalid value for {repr(error.path) if error.path else 'the body'}: {error.message.removeprefix('Value error, ')}."

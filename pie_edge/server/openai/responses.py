@@ -78,18 +78,25 @@ class _Job:
         earlier = [] if self._previous is None else self._previous.messages
         self._messages = [*earlier, *items.messages(body.input)]
         answered = ["previous_response_id" for one in earlier if one["role"] == "tool"]
-        check_calls(self._messages, "input", [*answered, *items.answers(body.input)])
+        called = ["previous_response_id" for one in earlier for _ in one.get("tool_calls") or ()]
+        check_calls(
+            self._messages,
+            "input",
+            [*answered, *items.answers(body.input)],
+            [*called, *items.arguments(body.input)],
+        )
+        self._thinking = body.thinks(self._card)
 
     def request(self) -> Request:
         """Raises BadRequest."""
         body = self._body
-        choice, tools = body.chosen_tools()
+        choice, tools = body.chosen_tools(self._card)
         system = [] if body.instructions is None else [{"role": "system", "content": body.instructions}]
         return Request(
             prompt=Conversation(
                 messages=[*system, *self._messages],
                 tools=tools,
-                thinking=body.thinks,
+                thinking=self._thinking,
                 after=self._after(tools, len(system)),
                 shorten=body.truncation == "auto",
             ),
@@ -108,7 +115,7 @@ class _Job:
         known = self._previous
         if known is None or known.tokens is None:
             return None
-        if (known.instructions, known.tools, known.thinking) != (self._body.instructions, tools, self._body.thinks):
+        if (known.instructions, known.tools, known.thinking) != (self._body.instructions, tools, self._thinking):
             return None
         return After(known.id, known.tokens, system + len(known.messages))
 
@@ -159,8 +166,8 @@ class _Job:
                     items.listed(body.input),
                     [*self._messages, self._output.message()],
                     body.instructions,
-                    body.chosen_tools()[1],
-                    body.thinks,
+                    body.chosen_tools(self._card)[1],
+                    self._thinking,
                     self._tokens,
                 )
             )

@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from pie_edge.server.generation import Constraint, Sampling
+from pie_edge.server.generation import Card, Constraint, Sampling
 from pie_edge.server.openai import chat_request, items
-from pie_edge.server.openai.chat_request import ObjectFormat, TextFormat, thinking
+from pie_edge.server.openai.chat_request import ObjectFormat, TextFormat, graded, switched
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.items import Input
-from pie_edge.server.openai.messages import Name, schema_text
+from pie_edge.server.openai.messages import Name, Schema, schema_text
 from pie_edge.server.openai.parameters import Parameters, Strict, accepted, refused
 from pie_edge.server.openai.sampled import nucleus
 
@@ -24,7 +24,7 @@ class FunctionTool(Strict):
     type: Literal["function"]
     name: Name
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: Schema | None = None
     strict: bool | None = None
 
 
@@ -161,9 +161,10 @@ class ResponsesBody(Parameters):
     def stored(self) -> bool:
         return self.store is not False
 
-    @property
-    def thinks(self) -> bool | None:
-        return None if self.reasoning is None else thinking(self.reasoning.effort, "reasoning.effort")
+    def thinks(self, card: Card) -> bool | None:
+        """As a ``Conversation`` has it. Raises BadRequest."""
+        name = "reasoning.effort"
+        return None if self.reasoning is None else switched(graded(self.reasoning.effort, name), card, name)
 
     @property
     def logprobs(self) -> int | None:
@@ -187,9 +188,9 @@ class ResponsesBody(Parameters):
             for tool in self.tools or ()
         ]
 
-    def chosen_tools(self) -> tuple[str, list[dict[str, Any]]]:
+    def chosen_tools(self, card: Card) -> tuple[str, list[dict[str, Any]]]:
         """As ``Request.tool_choice`` has it, and the tools that may be called. Raises BadRequest for what isn't there."""
-        return chat_request.chosen_tools(_as_chat(self.tool_choice), self.chat_tools())
+        return chat_request.chosen_tools(_as_chat(self.tool_choice), self.chat_tools(), card)
 
     def shown_settings(self, recommended: Mapping[str, float]) -> dict[str, Any]:
         """What a response repeats of its request. ``recommended`` are settings of those that leave them open."""

@@ -40,7 +40,7 @@ class Sampled(Parameters):
     # Beyond OpenAI's, under the names that other servers of open models have for them.
     top_k: int | None = Field(None, ge=0, lt=2**31)
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0)
+    repetition_penalty: float | None = Field(None, gt=0, lt=1e6)
     ignore_eos: bool | None = None
     user: str | None = accepted("there is one user")
 
