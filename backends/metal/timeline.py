@@ -49,11 +49,15 @@ class Graph:
 
     def finish(self) -> Outputs:
         """Wait for it, and let go of the arrays, also where it fails: the next run may be given their memory."""
-        arrays, self.arrays = self.arrays, ()
-        collect, self.collect = self.collect, dict
+        arrays, collect = self.arrays, self.collect
+        self.drop()
         mx.eval(*arrays)
         del arrays
         return collect()
+
+    def drop(self) -> None:
+        """Nobody will ask for what it computes."""
+        self.arrays, self.collect = (), dict
 
 
 class Timeline:
@@ -163,9 +167,13 @@ class Timeline:
     def _started(self, build: Callable[[], Graph]) -> Graph:
         self._check()
         graph = build()
-        self._settle()
-        self._check()
-        self.start(*graph.arrays)
+        try:
+            self._settle()
+            self._check()
+            self.start(*graph.arrays)
+        except BaseException:
+            graph.drop()
+            raise
         return graph
 
     def _await(self, flight: Flight, graph: Graph) -> None:
@@ -188,7 +196,8 @@ class Timeline:
 
     def _fail(self, flight: Flight, error: Exception) -> None:
         """What isn't the device's is told as it is, and ends this flight alone: a step that can't be built changes no state."""
-        _let_go(error)
+        if error is not self.failed:
+            _let_go(error)
         if is_the_devices(error):
             error = translated(error)
             # States that the run was to change are half changed, or gone.
@@ -202,5 +211,6 @@ class Timeline:
 
 
 def _let_go(error: BaseException) -> None:
-    """Of the arrays in the frames that the error went through: who holds it would hold a whole graph, with weights and states."""
+    """Of the arrays in the frames that the error went through: who holds it would hold a whole graph, with weights and states.
+    Only of an error that nobody else has yet: it may have gone through coroutines that go on."""
     traceback.clear_frames(error.__traceback__)
