@@ -93,6 +93,9 @@ def enter(found: Facts, limit: int) -> None:
     mx.set_default_device(mx.gpu if found.gpu else mx.cpu)
     # What a step frees is kept for the next, by default as much as a machine has.
     mx.set_cache_limit(limit // KEPT)
+    # By default half as much again as is kept resident: past this MLX hands nothing more to the device until something has ended,
+    # so that the temporaries of a long prompt don't add up.
+    mx.set_memory_limit(limit)
     if found.gpu:
         # Kept resident: else a model that wasn't asked for a while is paged out, and in again.
         mx.set_wired_limit(found.memory)

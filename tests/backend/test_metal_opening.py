@@ -6,6 +6,7 @@ import asyncio
 import importlib.metadata
 import os
 import platform
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,11 @@ def test_memory_that_is_short_is_told_with_what_gives_more(gpu: bool, limit: int
     assert remedy in str(raised.value)
 
 
-def test_what_steps_have_freed_is_kept_within_a_part_of_the_memory(
+def test_what_steps_take_is_held_to_the_memory_and_what_they_have_freed_to_a_part_of_it(
     open_backend: Opening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(mx, "set_cache_limit", asked.append)
+    asked: dict[str, int] = {}
+    for name in ("set_cache_limit", "set_memory_limit"):
+        monkeypatch.setattr(mx, name, partial(asked.__setitem__, name))
     asyncio.run(open_backend(memory=64 << 20).close())
-    assert asked == [8 << 20]
+    assert asked == {"set_cache_limit": 8 << 20, "set_memory_limit": 64 << 20}
