@@ -157,20 +157,26 @@ class Timeline:
 
     def _schedule(self, flight: Flight, build: Callable[[], Graph]) -> None:
         try:
-            graph = self._started(build)
+            graph = self._built(build)
         except Exception as error:
             self._settle()
             self._fail(flight, error)
             return
+        try:
+            self.start(*graph.arrays)
+        except Exception as error:
+            graph.drop()
+            self._fail(flight, error, begun=True)
+            return
         self._latest = self._landing.put(lambda: self._await(flight, graph))
 
-    def _started(self, build: Callable[[], Graph]) -> Graph:
+    def _built(self, build: Callable[[], Graph]) -> Graph:
+        """The run's graph, once what came before has ended."""
         self._check()
         graph = build()
         try:
             self._settle()
             self._check()
-            self.start(*graph.arrays)
         except BaseException:
             graph.drop()
             raise
@@ -180,7 +186,7 @@ class Timeline:
         try:
             self._land(flight, graph.finish())
         except Exception as error:
-            self._fail(flight, error)
+            self._fail(flight, error, begun=True)
 
     def _look(self, flight: Flight, collect: Callable[[], Outputs]) -> None:
         try:
@@ -194,13 +200,13 @@ class Timeline:
         if self.failed is not None:
             raise self.failed
 
-    def _fail(self, flight: Flight, error: Exception) -> None:
-        """What isn't the device's is told as it is, and ends this flight alone: a step that can't be built changes no state."""
+    def _fail(self, flight: Flight, error: Exception, begun: bool = False) -> None:
+        """What isn't the device's is told as it is, and ends this flight alone: a step that can't be built changes no state. Once
+        it has ``begun``, states are half changed, or wait for what won't be: nothing can run after it, whatever went wrong."""
         if error is not self.failed:
             _let_go(error)
-        if is_the_devices(error):
+        if begun or is_the_devices(error):
             error = translated(error)
-            # States that the run was to change are half changed, or gone.
             self.failed = self.failed or error
         self._land(flight, error=error)
 

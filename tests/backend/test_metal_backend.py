@@ -22,6 +22,7 @@ from pie_edge.backends.metal.device import facts
 from pie_edge.backends.metal.memory import host
 from pie_edge.backends.metal.ops import MODULES
 from pie_edge.backends.metal.ops.products import product
+from pie_edge.backends.metal.timeline import Graph
 from pie_edge.backends.shared.selftest import MadeWeight
 from pie_edge.errors import DeviceLost, OutOfMemory
 from pie_edge.program import trace as ops
@@ -307,6 +308,32 @@ def test_a_lost_device_is_given_back_before_the_same_is_loaded_again(open_backen
             assert mx.get_active_memory() - before < POOL // 4
             await backend.read(backend.run(executable, {"step": step_at(0)}))
             assert "lost" in str(held.value)
+
+    run(test)
+
+
+@pytest.mark.parametrize("where", ["as it is handed over", "as it ends"])
+def test_a_step_that_mlx_refuses_once_it_has_begun_opens_the_device_again(
+    open_backend: Opening, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Also by what it takes for a caller's mistake: states depend by then on what won't be computed."""
+
+    def refuse(*arguments: Any) -> None:
+        raise ValueError("played: thread group size (2048) is greater than the maximum")
+
+    async def test() -> None:
+        async with opened(open_backend) as backend:
+            executable = await layer_on(backend)
+            first = backend._live
+            with monkeypatch.context() as played:
+                if where == "as it is handed over":
+                    backend._live.timeline.start = refuse
+                else:
+                    played.setattr(Graph, "finish", refuse)
+                with pytest.raises(DeviceLost, match="lost in the middle of a run: ValueError: played: thread group"):
+                    await backend.read(backend.run(executable, {"step": step_at(0)}))
+            await backend.read(backend.run(executable, {"step": step_at(0)}))
+            assert backend._live is not first
 
     run(test)
 
