@@ -40,3 +40,5 @@ ALL: dict[str, Builder] = {
     "append neox in part": _append(2, 2, 24, 12, "neox"),
     "append interleaved in part": _append(4, 1, 24, 16, "interleaved"),
 }
+
+ODD: dict[str, Builder] = {"append neox, a head wider than a group of threads": _append(2, 1, 2080, 64, "neox")}

@@ -133,7 +133,15 @@ def build(name: str) -> Case:
     observed, plain = plain.startswith(OBSERVED), plain.removeprefix(OBSERVED)
     kind = (HalvesMassCase if halves else MassCase) if observed else (HalvesCase if halves else Case)
     case = kind(Trace(name), np.random.default_rng(sum(plain.encode())))
-    every = cases.ALL | cases.ODD | expert_cases.ALL | expert_cases.ODD | recurrent_cases.ALL | append_cases.ALL
+    every = (
+        cases.ALL
+        | cases.ODD
+        | expert_cases.ALL
+        | expert_cases.ODD
+        | recurrent_cases.ALL
+        | append_cases.ALL
+        | append_cases.ODD
+    )
     every[plain](case)
     if isinstance(case, MassCase):
         case.add_layer()

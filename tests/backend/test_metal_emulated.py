@@ -18,14 +18,16 @@ import numpy as np
 
 from pie_edge.backend import Backend
 from pie_edge.backends.metal.launch import Kernel, Launch
-from pie_edge.backends.metal.ops import MODULES
+from pie_edge.backends.metal.memory import host
+from pie_edge.backends.metal.ops import MODULES, linear
+from pie_edge.backends.metal.weights import Form, Matrix
 from pie_edge.errors import DeviceLost
 from pie_edge.program import trace as ops
 from pie_edge.program.encodings import Affine, DType
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.trace import Trace
 from pie_edge.sampling import parse
-from tests.backend import device_cases, test_engine
+from tests.backend import append_cases, device_cases, test_engine
 from tests.backend.cases import Case, rows_step
 from tests.backend.device import assert_close, run_case
 from tests.backend.device_cases import check
@@ -47,6 +49,7 @@ NAMES = (
     "adapter_linear 33x67 8 rows",
     "append neox",
     "append interleaved in part",
+    *append_cases.ODD,
     "gated_delta wide",
     "halves attention eight heads share",
 )
@@ -79,6 +82,17 @@ def test_codes_as_mlx_snapshots_have_them_are_multiplied(backend: Backend, bits:
     found = asyncio.run(run_case(backend, case))
     for output, expected in case.expected().items():
         assert_close(found[output], expected, case)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 4), (3, 2), (5, 1), (7, 1), (3, 4), (1, 8)])
+def test_products_of_fewer_entries_than_an_array_has_are_their_rows(
+    emulator: Emulator, rows: int, columns: int
+) -> None:
+    noise = np.random.default_rng(rows + columns)
+    x, w = (noise.standard_normal((count, columns)).astype(np.float32) for count in (rows, 6))
+    (y,) = linear.by_hand(emulator, mx.array(x), Matrix(Form(columns, DType.F32), mx.array(w)), None)
+    assert y.shape == (rows, 6)
+    np.testing.assert_allclose(host(y), x @ w.T, rtol=1e-5, atol=1e-6)
 
 
 @pytest.fixture(scope="module")

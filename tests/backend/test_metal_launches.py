@@ -27,10 +27,12 @@ from pie_edge.errors import Unsupported
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.program.ops import Role
 from pie_edge.sampling import parse
-from tests.backend import device_cases, openers
+from tests.backend import append_cases, device_cases, openers
 from tests.backend.device import put, run_case
 from tests.support.epilogues import Wire, random_arrays
 
+THREADS = 1024
+"""That a threadgroup may have."""
 SHARED = 32 << 10
 """Bytes that a threadgroup may have on every Apple GPU."""
 
@@ -58,13 +60,16 @@ def launched(*names: str) -> list[Launch]:
     return noting.launches
 
 
-@pytest.mark.parametrize("name", ["gated_delta wide", "gated_delta wide, a fold alone", *device_cases.AWKWARD])
+@pytest.mark.parametrize(
+    "name", ["gated_delta wide", "gated_delta wide, a fold alone", *append_cases.ODD, *device_cases.AWKWARD]
+)
 def test_kernels_are_given_arrays_of_one_address_space_and_none_that_is_empty(name: str) -> None:
     for asked in launched(name):
         assert all(array.size >= LEAST for array in asked.inputs)
         assert all(np.prod(shape) > 0 for shape, _ in asked.outputs)
         assert len(asked.inputs) == len(asked.kernel.inputs)
         assert asked.kernel.fits
+        assert np.prod(asked.threads) <= THREADS
 
 
 def test_a_step_with_nothing_but_tokens_to_run_again_is_launched_and_gives_no_rows() -> None:

@@ -43,7 +43,7 @@ def kernel(
         (q, k, v, *turns(c, op, op.inputs[3], factors)),
         ((q.shape, mx.float32), (k.shape, keys.dtype), (v.shape, keys.dtype)),
         (width // 2, heads + 2 * kv_heads, q.shape[0]),
-        (width // 2, 1, 1),
+        (min(width // 2, 256), 1, 1),
         given,
     )
     turned, new_keys, new_values = c.launch(launch)
