@@ -34,7 +34,7 @@ def by_hand(launcher: Launcher, x: mx.array, weight: Matrix, bias: mx.array | No
     # The kernels count rows by x's shape: one of fewer entries than an array has is made longer by rows.
     short = max(-(-LEAST // x.shape[1]) - true, 0)
     if short:
-        x = mx.pad(x, ((0, short), (0, 0)))
+        x = mx.pad(x, [(0, short), (0, 0)])
     (y,) = launcher(_launch(x, weight, bias))
     return (y[:true] if short else y,)
 
