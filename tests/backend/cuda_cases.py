@@ -78,6 +78,8 @@ OWN = {
     "linear of 1,056 columns": _linear(7, 9, 1056, Dense(DType.BF16)),
 }
 """Launches that only this backend has so."""
+TILES = (*MANY, GATED_TILE, GROUP_TILE)
+"""What tensor cores take in the ways that there are."""
 NAMES = (*device_cases.NAMES, *MANY, *OWN)
 """Of all op cases."""
 for _name, _builder in (MANY | OWN).items():

@@ -11,6 +11,7 @@ from typing import Any
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.backends.cuda.backend import CudaBackend, Live, Options
+from tests.backend import cuda_card
 from tests.simt import build
 from tests.simt.build import ON_CARD
 from tests.simt.mutants import Mutant, Site
@@ -18,6 +19,8 @@ from tests.simt.mutants import Mutant, Site
 Sources = Mapping[str, str]
 FORWARD, BACKWARD, SHUFFLED = 0, 1, 2
 """Schedules: which thread runs next where several can."""
+GENERATIONS = (0,) if ON_CARD else (75, 86, 90)
+"""Compute capabilities, times ten: a card's own is 0 here, and nobody asks it to be another."""
 _MOST_DEVICES = 4
 
 
@@ -39,8 +42,12 @@ ordinary = compiler(nvrtc.sources())
 
 
 def opened(**options: Any) -> CudaBackend:
-    emulated = {} if ON_CARD else {"library": str(build.driver()), "compile_kernels": ordinary}
-    chosen = Options(**{**emulated, **options})
+    """On a card its own compiler's kernels are kept, for tests open it many times."""
+    if ON_CARD:
+        usual: dict[str, Any] = {"compile_kernels": cuda_card.compiler()}
+    else:
+        usual = {"library": str(build.driver()), "compile_kernels": ordinary}
+    chosen = Options(**{**usual, **options})
     return CudaBackend(chosen, Live(chosen))
 
 
@@ -128,7 +135,11 @@ def fail(name: str, status: int) -> None:
 
 @contextmanager
 def architecture(seen: int) -> Iterator[None]:
-    """The stand-in's device says that it has this compute capability, times ten, and has that much shared memory."""
+    """The stand-in's device says that it has this compute capability, times ten, and has that much shared memory. A card stays
+    what it is."""
+    if ON_CARD:
+        yield
+        return
     driver = ctypes.CDLL(str(build.driver()))
     driver.simt_architecture(ctypes.c_int(seen))
     try:

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from ctypes import c_void_p
@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest.mock import patch
 
 from pie_edge.backends.cuda import nvrtc
@@ -34,6 +34,7 @@ from pie_edge.backends.cuda.tune import tile_variants
 from pie_edge.program.ops import Role
 from tests.simt import build
 
+T, R = TypeVar("T"), TypeVar("R")
 RECORD = Path(__file__).parents[1] / "data" / "cuda_registers.json"
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 CEILINGS = {
@@ -65,12 +66,14 @@ class Module:
         file, *defines = name.split(" ")
         return cls(file, tuple(defines))
 
+    def is_for(self, architecture: int) -> bool:
+        """wgmma is Hopper's alone."""
+        return self.file != "linear_wgmma.cu" or architecture == nvrtc.HOPPER
+
     @property
     def architectures(self) -> tuple[int, ...]:
-        """Those that it is compiled for: wgmma is Hopper's alone, and Turing has two stages at most, for it can't copy ahead."""
-        if self.file == "linear_wgmma.cu":
-            return (nvrtc.HOPPER,)
-        return ARCHITECTURES
+        """Those that it is compiled for."""
+        return tuple(filter(self.is_for, ARCHITECTURES))
 
     @property
     def digest(self) -> str:
@@ -99,10 +102,14 @@ def compiled(module: Module, architecture: int) -> Compiled:
     return Compiled({name: registers for name, (_, registers) in found.items()}, faults)
 
 
-def all_of(wanted: Iterable[tuple[Module, int]]) -> Iterator[tuple[Module, int, Compiled]]:
+def side_by_side(make: Callable[[T], R], wanted: Iterable[T]) -> Iterator[R]:
     """As many at a time as there are processors: the compiler doesn't hold Python's lock."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(lambda one: (*one, compiled(*one)), wanted)
+        yield from pool.map(make, wanted)
+
+
+def all_of(wanted: Iterable[tuple[Module, int]]) -> Iterator[tuple[Module, int, Compiled]]:
+    return side_by_side(lambda one: (*one, compiled(*one)), wanted)
 
 
 @cache
@@ -155,13 +162,11 @@ async def _compile_model(backend: Any, path: Path) -> None:
 
 def modules(folder: Path | None) -> list[Module]:
     """What cases and the self-test come to, those of many rows in every variant that is tried, and the models of a folder."""
-    from tests.backend import test_cuda_tiles
-    from tests.backend.cuda_cases import NAMES
+    from tests.backend.cuda_cases import NAMES, TILES
     from tests.backend.cuda_emulated import architecture, opened
     from tests.backend.device_cases import build as build_case
 
     kernels: set[Kernel] = set()
-    tiles = test_cuda_tiles.CASES
     for generation in (75, 86, 90):
         with _seen(kernels), architecture(generation):
             backend = opened()
@@ -171,7 +176,7 @@ def modules(folder: Path | None) -> list[Module]:
             exams = [exam for exam in exams if "rows" not in exam.inputs]
             asyncio.run(_compile(backend, [*map(build_case, NAMES), *exams]))
             for variant in tile_variants(usual.tile):
-                asyncio.run(_compile(opened(tuning=replace(usual, tile=variant)), map(build_case, tiles)))
+                asyncio.run(_compile(opened(tuning=replace(usual, tile=variant)), map(build_case, TILES)))
             for path in sorted(folder.glob("*.gguf")) if folder else ():
                 asyncio.run(_compile_model(opened(), path))
     found = {Module(kernel.file, kernel.defines) for kernel in kernels if not kernel.text}

@@ -10,6 +10,7 @@ pytest.importorskip("cuda.bindings.nvrtc")
 
 from pie_edge.backends.cuda import nvrtc
 from pie_edge.errors import BackendError
+from tests.backend.cuda_card import compile_all
 from tests.backend.cuda_registers import ARCHITECTURES, CEILINGS, Module, all_of, modules, record
 from tests.simt.build import ON_CARD
 
@@ -64,6 +65,7 @@ def chosen() -> list[tuple[Module, int]]:
     return [*((module, architecture) for module in HOT for architecture in module.architectures), *turns]
 
 
+@pytest.mark.skipif(ON_CARD, reason="takes minutes, and says nothing of the card")
 def test_what_is_compiled_again_takes_no_more_than_was_recorded() -> None:
     known = record()
     more = 0 if known["nvrtc"] == ".".join(map(str, nvrtc.version())) else _GRANULE
@@ -92,6 +94,13 @@ def test_cubins_are_kept_and_found_again(tmp_path: Path, monkeypatch: pytest.Mon
     assert nvrtc.Compiler(90, tmp_path)("adapter.cu", "", ()) == first
     with pytest.raises(AssertionError, match="compiled again"):
         nvrtc.Compiler(89, tmp_path)("adapter.cu", "", ())
+
+
+def test_what_a_cards_tests_want_is_compiled_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = [Module("adapter.cu", ()), Module.named("linear_wgmma.cu FORMAT=0 SCALES=1 STAGES=4")]
+    assert compile_all(wanted, 89, tmp_path) == 1
+    monkeypatch.delattr(nvrtc, "compiled")
+    assert nvrtc.Compiler(89, tmp_path)("adapter.cu", "", ())
 
 
 def test_a_compiler_that_has_nothing_to_say_changes_no_bytes_of_python_s() -> None:

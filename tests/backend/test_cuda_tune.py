@@ -1,4 +1,4 @@
-"""Tuning on CUDA: which variants are tried, that what is found is kept and used, and that each of them computes right."""
+"""Tuning on CUDA: which variants are tried, and that what is found is kept and used."""
 
 from __future__ import annotations
 
@@ -22,14 +22,11 @@ from pie_edge.backends.shared.trial import Bench, Chain
 from pie_edge.cli import app
 from pie_edge.errors import BackendUnavailable
 from tests.backend import cuda_emulated
-from tests.backend.cuda_cases import GATED_TILE
-from tests.backend.cuda_emulated import ON_CARD, architecture, opened
-from tests.backend.device_cases import check
+from tests.backend.cuda_emulated import ON_CARD, opened
 from tests.backend.opening_on_device import Played
 from tests.simt import build
 
 pytestmark = pytest.mark.skipif(ON_CARD, reason="plays with the emulator")
-CASES = ("linear affine4g32-f16-min 1 rows", "halves attention long decode", GATED_TILE)
 
 
 @pytest.fixture
@@ -172,24 +169,3 @@ def test_tuning_measures_and_ends_with_something_usable(bench: Bench) -> None:
     assert isinstance(found, Tuning)
     assert all(seconds > 0 for choice in told for seconds in choice.seconds.values())
     assert len(told) == 4
-
-
-@pytest.mark.parametrize("generation", [75, 86, 90])
-def test_every_variant_that_is_tried_computes_right(generation: int) -> None:
-    tried: list[Tuning] = []
-
-    def keep(self: object, kernel: str, given: object, default: Tuning, others: Iterator[Tuning]) -> Tuning:
-        tried.extend(others)
-        return default
-
-    with architecture(generation), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_tune.Tuner, "best", keep)
-        backend = opened()
-        shared_tune.tune(tune.bench(backend._live.session))
-        asyncio.run(backend.close())
-        for tuning in tried:
-            backend = opened(tuning=tuning)
-            for case in CASES:
-                check(backend, case)
-            asyncio.run(backend.close())
-    assert len(tried) == 2 + (5 if generation == 90 else 2) + 1 + 2
