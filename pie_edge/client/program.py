@@ -44,6 +44,10 @@ def inferlet(function: Callable[..., Any]) -> Program:
     """
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":
         raise UsageError(f"@inferlet takes a function that was defined with def, not {function!r:.80}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{function.__name__} yields, and a program returns its result; send what comes before it by session.send"
+        )
     try:
         inspect.signature(function).bind({})
     except TypeError as error:

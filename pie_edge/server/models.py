@@ -13,7 +13,7 @@ from starlette.types import Scope
 from pie_edge.errors import PieError
 from pie_edge.server import anthropic, google
 from pie_edge.server.generation import Card, Service
-from pie_edge.server.refusals import Endpoint, answering
+from pie_edge.server.refusals import Endpoint, Paging, Query, answering, check_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class _Shape:
     all_of_them: Callable[[Card], Response]
     one: Callable[[Card, str], Response]
     error_response: Callable[[int, PieError], Response]
+    paging: Paging
+    query: Query
 
 
 _SHAPES = (
@@ -32,12 +34,16 @@ _SHAPES = (
         anthropic.models_response,
         anthropic.model_response,
         anthropic.error_response,
+        anthropic.PAGING,
+        anthropic.QUERY,
     ),
     _Shape(
         frozenset({b"x-goog-api-key", b"x-goog-api-client"}),
         google.models_response,
         google.model_response,
         google.error_response,
+        google.PAGING,
+        google.QUERY,
     ),
 )
 
@@ -64,9 +70,11 @@ def routes(service: Service) -> list[Route]:
 
 def _routes(service: Service, shape: _Shape) -> list[Route]:
     async def all_of_them(request: Request) -> Response:
+        shape.paging.check(request, shape.query)
         return shape.all_of_them(service.card)
 
     async def one(request: Request) -> Response:
+        check_query(request, shape.query)
         return shape.one(service.card, request.path_params["name"])
 
     return [

@@ -86,8 +86,8 @@ def _of_openai() -> list[_Operation]:
         read(one, "An answer that was kept", gives=response, query=(("stream", ("false",)),), statuses=(400, *_READ)),
         _Operation("OpenAI", "delete", one, "Forget an answer", gives=("id", "object", "deleted")),
         read(f"{one}/input_items", "What was answered", gives=("object", "data"), query=(("order", ("asc", "desc")),)),
-        read("/v1/models", "The model, in the shape that the client's headers say", statuses=_READ),
-        read("/v1/models/{model}", "The model, in the shape that the client's headers say", statuses=_READ),
+        read("/v1/models", "The model, in the shape that the client's headers say", statuses=(400, *_READ)),
+        read("/v1/models/{model}", "The model, in the shape that the client's headers say", statuses=(400, *_READ)),
     ]
 
 
@@ -119,8 +119,8 @@ def _of_google() -> list[_Operation]:
         ]
     return [
         *found,
-        read("/v1beta/models", "The model", gives=("models",), statuses=_READ),
-        read("/v1beta/models/{model}", "The model", gives=("name", "inputTokenLimit"), statuses=_READ),
+        read("/v1beta/models", "The model", gives=("models",), statuses=(400, *_READ)),
+        read("/v1beta/models/{model}", "The model", gives=("name", "inputTokenLimit"), statuses=(400, *_READ)),
     ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -46,8 +48,33 @@ class UnknownQuery(UsageError):  # noqa: N818
 def check_query(request: Request, known: Query) -> None:
     """Raises UnknownQuery. ``key`` is the client's key; whatever it is, it has been looked at."""
     for name, value in request.query_params.multi_items():
-        if name != "key" and value not in known.get(name, ()):
-            raise UnknownQuery(name, value, known)
+        _check_known(name, value, known)
+
+
+def _check_known(name: str, value: str, known: Query) -> None:
+    if name != "key" and value not in known.get(name, ()):
+        raise UnknownQuery(name, value, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Paging:
+    """How a list is asked for in pages, where there is one: ``size`` is how many a page has at most, up to ``most``; ``cursors``
+    say where it begins."""
+
+    size: str
+    most: int
+    cursors: Sequence[str]
+
+    def check(self, request: Request, known: Query) -> None:
+        """Raises UsageError for a size that is none and for a place that no page begins at, UnknownQuery."""
+        for name, value in request.query_params.multi_items():
+            if name == self.size:
+                if not re.fullmatch("[0-9]{1,9}", value) or not 1 <= int(value) <= self.most:
+                    raise UsageError(f"{name}: it is {value!r:.80}, and should be 1 to {self.most}")
+            elif name in self.cursors:
+                raise UsageError(f"{name}: the list is one page, so none begins at {value!r:.80}; leave it out")
+            else:
+                _check_known(name, value, known)
 
 
 async def read(model: type[M], request: Request, tags: Collection[str] = ()) -> M:

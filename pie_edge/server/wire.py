@@ -107,12 +107,17 @@ def _place(location: Sequence[int | str], tags: Collection[str], body: Any) -> t
     for number, part in enumerate(location):
         # A field may have any name, a type's too: then it is there.
         is_type = isinstance(part, str) and _names_type(part) and not (isinstance(value, dict) and part in value)
-        is_branch = is_type or (part in tags and number < len(location) - 1)
+        is_branch = is_type or (part in tags and number < len(location) - 1 and not _is_field(part, value))
         # A field may have the name of its branch.
         if not is_branch or location[number - 1 : number] == (part,):
             found.append(part)
             holder, value = value, _within(value, part)
     return found, holder
+
+
+def _is_field(name: int | str, value: Any) -> bool:
+    """Whether it is a field of this, rather than what its ``type`` or ``role`` says of it."""
+    return isinstance(value, dict) and name in value and name not in (value.get("type"), value.get("role"))
 
 
 def _names_type(part: str) -> bool:

@@ -177,7 +177,12 @@ def test_what_changes_no_answer_is_taken() -> None:
         ({"max_tokens": None}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"messages": [user(5)]}, "messages[0].content"),
-        ({"messages": [user([{"type": "text", "text": ""}])]}, "messages[0].content[0]"),
+        ({"messages": [user([{"type": "text", "text": ""}])]}, "messages[0].content[0].text: "),
+        (
+            {"messages": [user([{"type": "thinking", "thinking": 1, "signature": "s"}])]},
+            "messages[0].content[0].thinking: ",
+        ),
+        ({"thinking": {"type": "enabled", "budget_tokens": 0}}, "thinking.budget_tokens: "),
         ({"messages": [user([{"type": "image", "source": {}}])]}, "'image'"),
         ({"messages": [user([{"type": "document"}])]}, "'document'"),
         ({"messages": [assistant([{"type": "redacted_thinking", "data": ""}])]}, "'redacted_thinking'"),

@@ -93,6 +93,8 @@ def test_each_line_gets_its_answer(tmp_path: Path) -> None:
         (line("x") | {"body": "{}"}, "the body is str"),
         (line("x") | {"model": "tiny"}, "model, which no request has"),
         (line("x", stream=True), "leave stream out"),
+        ('{"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"seed": 1e999}}', "as 1e999"),
+        ('{"custom_id": "x", "method": "POST", "url": "/v1/completions", "body": {"seed": NaN}}', "as 1e999"),
     ],
 )
 def test_a_line_that_is_no_request_gets_an_error_and_harms_no_other(tmp_path: Path, bad: Any, told: str) -> None:

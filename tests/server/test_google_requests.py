@@ -234,6 +234,9 @@ def test_schemas_of_openapi_are_json_schemas() -> None:
     assert list(found["properties"]) == ["b", "a", "c", "d"], "the order was asked for"
 
 
+ENUM = {"responseMimeType": "text/x.enum"}
+
+
 @pytest.mark.parametrize(
     ("fields", "named"),
     [
@@ -264,6 +267,11 @@ def test_schemas_of_openapi_are_json_schemas() -> None:
         ({"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}, "thinks": "always"}, "thinkingBudget"),
         ({"generationConfig": {"responseSchema": {"type": "STRING"}}}, "responseMimeType"),
         ({"generationConfig": {"responseMimeType": "text/x.enum"}}, "text/x.enum"),
+        ({"generationConfig": ENUM | {"responseSchema": {"type": "INTEGER", "enum": ["1"]}}}, "its type is 'integer'"),
+        (
+            {"generationConfig": ENUM | {"responseSchema": {"enum": ["a"], "maxLength": 1}}},
+            "'maxLength' changes nothing",
+        ),
         ({"generationConfig": {"responseMimeType": "text/html"}}, "responseMimeType"),
         ({"generationConfig": {"responseMimeType": "application/json", "responseSchema": {"tpye": "STRING"}}}, "tpye"),
         ({"tools": [{"googleSearch": {}}]}, "googleSearch"),

@@ -204,6 +204,7 @@ WRONG = {
         ({"include": ["reasoning.encrypted_content"]}, "include[0]"),
         ({"top_logprobs": 3}, "top_logprobs"),
         ({"text": {"verbosity": "low"}}, "text.verbosity"),
+        ({"text": {"verbosity": 1}}, "text.verbosity"),
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
         ({"tools": [{"type": "function", "name": "f", "parameters": ARRAY}]}, "tools[0].parameters"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort"),

@@ -60,6 +60,17 @@ def test_a_function_that_can_t_be_called_with_an_input_is_refused() -> None:
             inferlet(function)
 
 
+def test_a_function_that_yields_is_refused_before_it_is_sent() -> None:
+    def words(input: Any) -> Any:
+        yield input
+
+    async def more_words(input: Any) -> Any:
+        yield input
+
+    for function in (words, more_words):
+        refused(function, f"{function.__name__} yields")
+
+
 def test_helpers_classes_constants_and_imports_travel_with_a_function() -> None:
     @inferlet
     async def adventure(input: dict[str, Any], more: Any = LIMITS) -> Any:

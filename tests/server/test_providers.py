@@ -119,6 +119,30 @@ def test_models_are_told_in_the_clients_own_shape(headers: dict[str, str], path:
     assert (status, shape(answer)) == (404, whose)
 
 
+@pytest.mark.parametrize(
+    ("headers", "path", "named"),
+    [
+        (ANTHROPIC, "/v1/models?limit=0", "limit"),
+        (ANTHROPIC, "/v1/models?limit=many", "limit"),
+        (ANTHROPIC, "/v1/models?after_id=tiny", "after_id"),
+        (ANTHROPIC, "/v1/models/tiny?limit=1", "limit"),
+        (GOOGLE, "/v1beta/models?pageSize=1001", "pageSize"),
+        (GOOGLE, "/v1beta/models?pageToken=x", "pageToken"),
+        (GOOGLE, "/v1/models?filter=x", "filter"),
+    ],
+)
+def test_what_pages_a_list_of_one_has_not_is_refused_by_name(headers: dict[str, str], path: str, named: str) -> None:
+    status, answer = ask(served(), "GET", path, headers=headers)
+    assert status == 400 and named in answer["error"]["message"]
+
+
+def test_pages_of_any_size_have_the_one_model() -> None:
+    status, answer = ask(served(), "GET", "/v1/models?limit=20", headers=ANTHROPIC)
+    assert status == 200 and [one["id"] for one in answer["data"]] == ["tiny"]
+    status, answer = ask(served(), "GET", "/v1beta/models?pageSize=50", headers=GOOGLE)
+    assert status == 200 and [one["name"] for one in answer["models"]] == ["models/tiny"]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -2,6 +2,6 @@
 
 from pie_edge.server.anthropic.endpoints import routes
 from pie_edge.server.anthropic.errors import error_response
-from pie_edge.server.anthropic.models import model_response, models_response
+from pie_edge.server.anthropic.models import PAGING, QUERY, model_response, models_response
 
-__all__ = ["error_response", "model_response", "models_response", "routes"]
+__all__ = ["PAGING", "QUERY", "error_response", "model_response", "models_response", "routes"]

@@ -16,6 +16,7 @@ from pie_edge.server import streams, wire
 from pie_edge.server.anthropic import translate
 from pie_edge.server.anthropic.answer import Stream, message
 from pie_edge.server.anthropic.errors import error_body, error_response, request_id
+from pie_edge.server.anthropic.models import QUERY
 from pie_edge.server.anthropic.request import TAGS, Body, Counted
 from pie_edge.server.failures import failure
 from pie_edge.server.generation import Event, Service
@@ -26,13 +27,10 @@ from pie_edge.server.refusals import answering, check_query, read
 PING_SECONDS = 10.0
 """How long a stream may be silent before it says that it lives."""
 
-_QUERY = {"beta": ("true",)}
-"""As the SDK has it in all that it calls beta."""
-
 
 def routes(service: Service) -> list[Route]:
     async def messages(request: Request) -> Response:
-        check_query(request, _QUERY)
+        check_query(request, QUERY)
         body = await read(Body, request, TAGS)
         check_model(body.model, service.card)
         events = service.generate(translate.request(body, service.card))
@@ -44,7 +42,7 @@ def routes(service: Service) -> list[Route]:
         return response
 
     async def count_tokens(request: Request) -> Response:
-        check_query(request, _QUERY)
+        check_query(request, QUERY)
         body = await read(Counted, request, TAGS)
         check_model(body.model, service.card)
         count = await streams.attended(request, service.count(translate.prompt(body, service.card)))

@@ -12,6 +12,11 @@ from starlette.responses import Response
 from pie_edge.server import wire
 from pie_edge.server.generation import Card
 from pie_edge.server.naming import check_model
+from pie_edge.server.refusals import Paging
+
+PAGING = Paging("limit", 1000, ("after_id", "before_id"))
+QUERY = {"beta": ("true",)}
+"""As the SDK has it in all that it calls beta."""
 
 
 def models_response(card: Card) -> Response:

@@ -10,7 +10,9 @@ from pydantic import BeforeValidator, Field
 
 from pie_edge.server.anthropic.blocks import CacheControl, Message, Strict, Texts
 
-TAGS = frozenset({"tool_use", "tool_result", "enabled", "disabled", "adaptive", "auto", "any", "none"})
+TAGS = frozenset(
+    {"text", "thinking", "tool_use", "tool_result", "enabled", "disabled", "adaptive", "auto", "any", "none"}
+)
 """Of blocks and choices, as places in a body name them."""
 
 

@@ -88,6 +88,10 @@ def _problem(found: dict[str, Any]) -> str:
     body = found.get("body")
     if not isinstance(body, dict):
         return f"the body is {type(body).__name__}; it is an object"
+    try:
+        json.dumps(body, allow_nan=False)
+    except ValueError:
+        return "the body has a number that JSON hasn't, or that is beyond a double-precision number, as 1e999"
     if body.get("stream"):
         return "the body asks for a stream, which a line of a file can't be; leave stream out"
     return ""

@@ -20,13 +20,13 @@ from pie_edge.server.generation import Event, Service
 from pie_edge.server.google import embedding, translate
 from pie_edge.server.google.answer import Chunk, Stream, whole
 from pie_edge.server.google.errors import error_body, error_response
-from pie_edge.server.google.models import model_response, models_response
+from pie_edge.server.google.models import PAGING, QUERY, model_response, models_response
 from pie_edge.server.google.request import Body, CountBody
 from pie_edge.server.naming import check_model
 from pie_edge.server.refusals import answering, check_query, read
 
 _METHODS = ("generateContent", "streamGenerateContent", "countTokens", "embedContent", "batchEmbedContents")
-_QUERY = {"alt": ("json", "sse"), "$alt": ("json", "sse"), "prettyPrint": ("true", "false")}
+_QUERY = {**QUERY, "alt": ("json", "sse"), "$alt": ("json", "sse")}
 
 
 def routes(service: Service) -> list[Route]:
@@ -50,9 +50,11 @@ def routes(service: Service) -> list[Route]:
         raise ModelNotFound(f"{name} has no method {method!r}; it has {', '.join(_METHODS)}")
 
     async def one(request: Request) -> Response:
+        check_query(request, QUERY)
         return model_response(service.card, request.path_params["name"])
 
     async def all_of_them(request: Request) -> Response:
+        PAGING.check(request, QUERY)
         return models_response(service.card)
 
     return [

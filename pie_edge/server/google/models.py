@@ -9,10 +9,15 @@ from starlette.responses import Response
 from pie_edge.server import wire
 from pie_edge.server.generation import Card
 from pie_edge.server.naming import check_model
+from pie_edge.server.refusals import Paging
 
 _METHODS = ["generateContent", "streamGenerateContent", "countTokens"]
 _EMBEDDING = ["embedContent", "batchEmbedContents"]
 _SAMPLING = {"temperature": "temperature", "top_p": "topP", "top_k": "topK"}
+
+
+PAGING = Paging("pageSize", 1000, ("pageToken",))
+QUERY = {"alt": ("json",), "$alt": ("json",), "prettyPrint": ("true", "false")}
 
 
 def models_response(card: Card) -> Response:

@@ -13,6 +13,7 @@ from pie_edge.server.google.schema import Schema, json_schema
 from pie_edge.server.google.turns import conversation
 from pie_edge.server.thinking import thinking
 
+_SAID_OF_ENUMS = frozenset({"type", "enum", "title", "description", "default", "examples"})
 _SEEDS = 2**32
 """Google's are signed, ours are not."""
 
@@ -146,6 +147,13 @@ def _enumerated(schema: Any) -> list[str]:
     values = schema.get("enum") if isinstance(schema, dict) else None
     if not isinstance(values, list) or not values or not all(isinstance(value, str) and value for value in values):
         raise UsageError("generationConfig.responseSchema: text/x.enum needs a STRING with an enum of values")
+    if (kind := schema.get("type", "string")) != "string":
+        raise UsageError(f"generationConfig.responseSchema: text/x.enum needs a STRING, and its type is {kind!r:.80}")
+    if more := sorted(schema.keys() - _SAID_OF_ENUMS):
+        raise UsageError(
+            f"generationConfig.responseSchema: text/x.enum is one of the values of an enum, and {more[0]!r:.80} changes "
+            "nothing of it; leave it out"
+        )
     return values
 
 
