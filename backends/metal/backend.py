@@ -15,6 +15,7 @@ from pie_edge.backends.metal import device, tune
 from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.epilogues.on_device import DeviceEpilogue
 from pie_edge.backends.metal.epilogues.on_host import HostedEpilogue
+from pie_edge.backends.metal.examination import papers
 from pie_edge.backends.metal.launch import Launcher, on_metal
 from pie_edge.backends.metal.memory import Cell, Ledger, Region
 from pie_edge.backends.metal.model import Model
@@ -24,7 +25,6 @@ from pie_edge.backends.metal.tuning import Tuning, widened_bytes
 from pie_edge.backends.metal.weights import Loader, Weight, supports, weight_bytes
 from pie_edge.backends.shared import examined, open_device
 from pie_edge.backends.shared import region as shared
-from pie_edge.backends.shared.examination import paper
 from pie_edge.backends.shared.open_device import OpenedBackend
 from pie_edge.backends.shared.remembered import Record
 from pie_edge.program.encodings import Encoding
@@ -80,7 +80,7 @@ class Live(open_device.Named):
         """How ops are run is part of what is remembered."""
         facts, halves = self.facts, not options.exact
         passed = Record(tune.subject(facts), options.cache_dir, "passed", f"{self.mode} {self.tuning} {halves}")
-        return examined.Test(self.title, self.driver, passed, lambda: [paper(halves)], options.progress, stop)
+        return examined.Test(self.title, self.driver, passed, partial(papers, halves), options.progress, stop)
 
     def _measured(self, options: Options, stop: Stop) -> Tuning | None:
         before, record = tune.remembered(self.facts, options.cache_dir), tune.record(self.facts, options.cache_dir)

@@ -3,7 +3,7 @@ built, so that every array has exactly the step's rows; outputs are as large as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from pie_edge.backends.metal.device import Mode
 from pie_edge.backends.metal.launch import Launcher
 from pie_edge.backends.metal.memory import DTYPES, Cell, host
 from pie_edge.backends.metal.ops import Function, functions
-from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Timeline
+from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Recorded, Timeline
 from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.metal.weights import Vector, Weight
 from pie_edge.backends.shared.fuse import fuse_appends
@@ -30,7 +30,7 @@ _WHOLE = frozenset({"tokens", "K", "V", "key_positions", "matrices", "tail", "qk
 """Operands that are states of their own, whatever the step's rows; other states that are read have a row for each."""
 
 
-class Model:
+class Model(Recorded):
     """Bound to its states and weights. Runs are built and scheduled on the timeline's thread."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Model:
         weights: Mapping[str, Weight],
     ) -> None:
         """Raises ValueError for a state that is as large as no value of the Program."""
-        self._timeline = timeline
+        super().__init__(timeline)
         self._program = program
         self._mode = mode
         self._launcher = launcher
@@ -58,20 +58,9 @@ class Model:
         self._written = dict.fromkeys(n for op in program.ops for n in op.outputs if n in self._states)
 
     def run(self, given: Mapping[str, BytesLike]) -> Flight:
-        """Raises ValueError for inputs that aren't the Program's, DeviceLost once closed."""
         room = memoryview(bytearray(self._inputs.nbytes))
         self._inputs.fill(room, given)
         return self._timeline.run(partial(self.build, room, "step" in given))
-
-    def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
-        """As ``run``, but waits for its end, which ``between`` hears of: a graph is one piece of work."""
-        flight = self.run(given)
-        self._timeline.drain()
-        between(1, 1)
-        return flight
-
-    def outputs(self, flight: Flight) -> Outputs:
-        return flight.result()
 
     def drop(self) -> None:
         """It won't run again: what holds it holds no weights."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import mlx.core as mx
 
+from pie_edge.backend import BytesLike
 from pie_edge.backends.metal.failures import is_the_devices, translated
 from pie_edge.backends.shared.work_queue import Ticket, WorkQueue
 from pie_edge.errors import BackendUnavailable, DeviceLost, PieError
@@ -58,6 +60,27 @@ class Graph:
     def drop(self) -> None:
         """Nobody will ask for what it computes."""
         self.arrays, self.collect = (), dict
+
+
+class Recorded(ABC):
+    """A compiled Program, whose runs the timeline does."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+
+    @abstractmethod
+    def run(self, given: Mapping[str, BytesLike]) -> Flight:
+        """Raises ValueError for inputs that aren't the Program's, DeviceLost once closed."""
+
+    def run_slowly(self, given: Mapping[str, BytesLike], between: Callable[[int, int], None]) -> Flight:
+        """As ``run``, but waits for its end, which ``between`` hears of: a graph is one piece of work."""
+        flight = self.run(given)
+        self._timeline.drain()
+        between(1, 1)
+        return flight
+
+    def outputs(self, flight: Flight) -> Outputs:
+        return flight.result()
 
 
 class Timeline:

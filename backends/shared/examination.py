@@ -62,12 +62,12 @@ _TWO_TALKS = StepInputs(
     mass_layers=[3, *[0] * (LAYER_WORDS - 1)] * 2,
 )
 """Four new rows of one sequence, and one row after many that are there: a prefill and a decode."""
-_STEP = with_states(_TWO_TALKS)
+STEP = with_states(_TWO_TALKS)
 
 
 def examination(halves: bool) -> Examination:
     """``halves``: keys and values are float16."""
-    rec, bucket = Recorder(), _STEP.counts
+    rec, bucket = Recorder(), STEP.counts
     t, layout = rec.trace, StepLayout(bucket)
     step = t.step(layout)
     tokens = rec.state("tokens", np.array([5], np.uint32))
@@ -103,9 +103,7 @@ def examination(halves: bool) -> Examination:
     rec.show(ops.gather_rows(t, kept, step["sample_rows"]))
     for value in recurrent_ops(t, step, y, rec.weight, rec.made_state):
         rec.show(value)
-    return Examination(
-        _observed(rec.program(), bucket), rec.sources, rec.states, {"step": layout.pack(_STEP).tobytes()}
-    )
+    return Examination(_observed(rec.program(), bucket), rec.sources, rec.states, {"step": layout.pack(STEP).tobytes()})
 
 
 def _between_norm_and_sum(rec: Recorder, y: Value) -> Value:

@@ -11,8 +11,7 @@ from pie_edge.program.step import StepInputs
 from pie_edge.program.trace import Trace
 from pie_edge.program.trace_recurrent import Delta, gated_delta, short_conv
 
-SLOTS, _TAIL, _TAPS, _KEY_HEADS, _HEADS, _KEY = 5, 4, 3, 2, 4, 6
-_COLUMNS = 2 * _KEY_HEADS * _KEY + _HEADS * _KEY
+SLOTS, _TAIL, _TAPS, _KEY_HEADS, _HEADS = 5, 4, 3, 2, 4
 Made = Callable[[str, tuple[int, ...]], Value]
 """Declares a weight or a state of this name and shape, and makes up what it holds."""
 
@@ -23,17 +22,18 @@ def with_states(step: StepInputs) -> StepInputs:
     return replace(step, state_slots=[0, 1, 2, 3, 4, 0], state_spans=[0, 0, 2, start, 4, 0])
 
 
-def recurrent_ops(t: Trace, step: dict[str, Value], x: Value, weight: Made, state: Made) -> list[Value]:
-    """What each op gives, in order, from rows ``x``."""
-    rows = ops.linear(t, x, weight("recurrent", (_COLUMNS, x.shape[1])))
+def recurrent_ops(t: Trace, step: dict[str, Value], x: Value, weight: Made, state: Made, key: int = 6) -> list[Value]:
+    """What each op gives, in order, from rows ``x``; ``key`` values for a head of keys, and of values."""
+    columns = (2 * _KEY_HEADS + _HEADS) * key
+    rows = ops.linear(t, x, weight("recurrent", (columns, x.shape[1])))
     a, b = (ops.linear(t, x, weight(f"recurrent_{name}", (_HEADS, x.shape[1]))) for name in ("a", "b"))
-    conv, bias = weight("taps", (_COLUMNS, _TAPS)), weight("taps_bias", (_COLUMNS,))
-    qkv = short_conv(t, rows, conv, step, state("taps_tail", (SLOTS, _TAIL, _COLUMNS)), act="silu", bias=bias)
+    conv, bias = weight("taps", (columns, _TAPS)), weight("taps_bias", (columns,))
+    qkv = short_conv(t, rows, conv, step, state("taps_tail", (SLOTS, _TAIL, columns)), act="silu", bias=bias)
     delta = Delta(
         weight("decay", (_HEADS,)),
         weight("dt_bias", (_HEADS,)),
-        state("delta", (SLOTS, _HEADS, _KEY, _KEY)),
-        state("qkv_tail", (SLOTS, _TAIL, _COLUMNS)),
+        state("delta", (SLOTS, _HEADS, key, key)),
+        state("qkv_tail", (SLOTS, _TAIL, columns)),
         state("a_tail", (SLOTS, _TAIL, _HEADS)),
         state("b_tail", (SLOTS, _TAIL, _HEADS)),
         key_heads=_KEY_HEADS,

@@ -57,7 +57,9 @@ def test_a_device_that_computes_right_is_opened_and_not_examined_again(
 
     async def test() -> None:
         await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note, tune=False)).close()
-        assert set(said) == {f"testing Metal's kernels on {facts().name} (once)"}
+        assert set(said) == {
+            f"testing Metal's {what} on {facts().name} (once)" for what in ("kernels", "products", "epilogues")
+        }
         said.clear()
         monkeypatch.setattr(examination, "check", fail)
         await (await open_metal(cache_dir=tmp_path, exact=exact, progress=note, tune=False)).close()

@@ -14,6 +14,7 @@ import numpy as np
 
 from pie_edge.backends.cpu import selftest as cpu
 from pie_edge.backends.cuda import examination as cuda
+from pie_edge.backends.metal import examination as metal
 from pie_edge.backends.shared import examination
 from pie_edge.backends.shared.selftest import Examination
 from pie_edge.program import reference
@@ -29,7 +30,7 @@ def answers() -> dict[Path, Mapping[str, Any]]:
     cpu's, by the key there."""
     found: dict[Path, dict[str, Any]] = {cpu.ANSWERS: _outputs(cpu.examination())}
     for halves in (True, False):
-        for paper in (examination.paper(halves), *cuda.papers(halves)):
+        for paper in (examination.paper(halves), *cuda.papers(halves), *metal.papers(halves)):
             kept = found.setdefault(paper.answers, {})
             if paper.key not in kept:
                 kept[paper.key] = _outputs(paper.exam)

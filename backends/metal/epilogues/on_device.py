@@ -15,7 +15,7 @@ from pie_edge.backends.metal.epilogues import algorithms, nodes
 from pie_edge.backends.metal.epilogues.text import Written, written
 from pie_edge.backends.metal.launch import LEAST, Launch, Launcher
 from pie_edge.backends.metal.memory import Cell, host
-from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Timeline
+from pie_edge.backends.metal.timeline import Flight, Graph, Outputs, Recorded, Timeline
 from pie_edge.backends.metal.tuning import Tuning
 from pie_edge.backends.shared import epilogue_algorithms
 from pie_edge.backends.shared.epilogue_plan import prepare
@@ -33,7 +33,7 @@ _ELEMENTS_A_THREAD = 4
 _MOST_COLUMNS = 1024
 
 
-class DeviceEpilogue:
+class DeviceEpilogue(Recorded):
     def __init__(
         self,
         timeline: Timeline,
@@ -44,7 +44,7 @@ class DeviceEpilogue:
         presets: bool = True,
     ) -> None:
         """With ``presets`` off nothing is looked up: every epilogue goes through the planner."""
-        self._timeline = timeline
+        super().__init__(timeline)
         self._launcher = launcher
         self._tuning = tuning
         self._program = program
@@ -65,13 +65,9 @@ class DeviceEpilogue:
         return all(made is None or made.kernel.fits for _, made in self._steps)
 
     def run(self, given: Mapping[str, BytesLike]) -> Flight:
-        """Raises ValueError for inputs that aren't the Program's, DeviceLost once closed."""
         room = bytearray(self._inputs.nbytes)
         passes = self._inputs.fill(memoryview(room), given)["passes"]
         return self._timeline.run(partial(self._build, np.frombuffer(room, np.uint32), passes))
-
-    def outputs(self, flight: Flight) -> Outputs:
-        return flight.result()
 
     def _build(self, room: np.ndarray, passes: int) -> Graph:
         states = {name: cell.shaped(value.dtype, value.shape) for name, (cell, value) in self._states.items()}

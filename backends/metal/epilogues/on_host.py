@@ -11,28 +11,24 @@ from numpy.typing import NDArray
 
 from pie_edge.backend import BytesLike
 from pie_edge.backends.metal.memory import Cell, host
-from pie_edge.backends.metal.timeline import Flight, Outputs, Timeline
+from pie_edge.backends.metal.timeline import Flight, Outputs, Recorded, Timeline
 from pie_edge.backends.shared.host_epilogue import HostEpilogue
 from pie_edge.backends.shared.inputs import Inputs
 from pie_edge.program.ops import Program, Role
 
 
-class HostedEpilogue:
+class HostedEpilogue(Recorded):
     def __init__(self, timeline: Timeline, program: Program, states: Mapping[str, Cell]) -> None:
         """Raises Unsupported."""
-        self._timeline = timeline
+        super().__init__(timeline)
         self._epilogue = HostEpilogue(program, "Metal")
         self._states = {value.name: (states[value.name], value) for value in program.by_role(Role.STATE)}
         self._inputs = Inputs(program)
 
     def run(self, given: Mapping[str, BytesLike]) -> Flight:
-        """Raises ValueError for inputs that aren't the Program's, DeviceLost once closed."""
         room = memoryview(bytearray(self._inputs.nbytes))
         self._inputs.fill(room, given)
         return self._timeline.read(partial(self._compute, room))
-
-    def outputs(self, flight: Flight) -> Outputs:
-        return flight.result()
 
     def _compute(self, room: memoryview) -> Outputs:
         inputs = {field.name: room[field.start : field.start + field.nbytes] for field in self._inputs.fields}
