@@ -22,7 +22,7 @@ from pie_edge.backends.shared.trial import Bench, Chain
 from pie_edge.cli import app
 from pie_edge.errors import BackendUnavailable
 from tests.backend import cuda_emulated
-from tests.backend.cuda_emulated import ON_CARD, opened
+from tests.backend.cuda_emulated import ON_CARD, architecture, opened
 from tests.backend.opening_on_device import Played
 from tests.simt import build
 
