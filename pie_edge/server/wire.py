@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -146,11 +147,21 @@ def text(value: object) -> str:
 
 
 def said(given: str, cut: bool = False) -> Any:
-    """What a JSON text of a model's says; of one that was ``cut``, as far as it came. Raises ValueError for one that is none, and
-    for one that couldn't be sent on: a number such as 1e999 is infinity."""
-    found = from_json(given, allow_partial="trailing-strings" if cut else False, allow_inf_nan=False)
-    text(found)
-    return found
+    """What a JSON text of a model's says; of one that was ``cut``, as far as it came. A number such as 1e999, which a grammar
+    lets a model write, is the nearest that there is. Raises ValueError for a text that is no JSON."""
+    return _nearest(from_json(given, allow_partial="trailing-strings" if cut else False, allow_inf_nan=False))
+
+
+def _nearest(value: Any) -> Any:
+    """With the largest numbers in place of infinities, which JSON hasn't."""
+    match value:
+        case float() if math.isinf(value):
+            return math.copysign(sys.float_info.max, value)
+        case dict():
+            return {name: _nearest(one) for name, one in value.items()}
+        case list():
+            return [_nearest(one) for one in value]
+    return value
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pie_edge.errors import TemplateError
+from pie_edge.tokenizer.formats.parser import BrokenError, from_json
 from pie_edge.tokenizer.shapes import Content, Shapes, empty
 
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -148,8 +149,7 @@ def _tool_call(call: Mapping[str, Any], shapes: Shapes) -> dict[str, Any]:
 def _object(text: str) -> Any:
     """The object that JSON text holds; text that holds none stays as the model wrote it."""
     try:
-        value = json.loads(text)
-        json.dumps(value, allow_nan=False)  # 1e999 is infinity, which no JSON has
-    except ValueError:
+        value = from_json(text)
+    except BrokenError:
         return text
     return value if isinstance(value, dict) else text

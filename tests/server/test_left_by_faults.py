@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -239,16 +240,19 @@ def test_items_of_a_response_have_no_infinite_numbers_to_be_shown_again() -> Non
     assert (status, json.loads(found)["error"]["param"]) == (400, "input[0].content[0].annotations[0]")
 
 
-CALLED = [CallBegan(0, 0, "call12345", "f"), CallArguments(0, 0, '{"a": 1e999}')]
+CALLED = [CallBegan(0, 0, "call12345", "f"), CallArguments(0, 0, '{"a": [1e999, {"b": -1e999}]}')]
 
 
-def test_arguments_of_the_model_s_that_overflow_are_malformed() -> None:
-    for path in ("/v1/messages", "/v1beta/models/tiny:generateContent"):
+def test_arguments_of_the_model_s_that_overflow_are_the_nearest_numbers() -> None:
+    nearest = {"a": [sys.float_info.max, {"b": -sys.float_info.max}]}
+
+    def called(path: str) -> Any:
         service = Turned(None)
         service.events = answer(*CALLED, reason="calls")
         status, found = asyncio.run(asked(service, path, GENERATED[path]))
         assert status == 200
-        if path == "/v1/messages":
-            assert json.loads(found)["content"][0]["input"] == {"INVALID_JSON": '{"a": 1e999}'}
-        else:
-            assert json.loads(found)["candidates"][0]["finishReason"] == "MALFORMED_FUNCTION_CALL"
+        return json.loads(found)
+
+    assert called("/v1/messages")["content"][0]["input"] == nearest
+    [candidate] = called("/v1beta/models/tiny:generateContent")["candidates"]
+    assert candidate["content"]["parts"][0]["functionCall"]["args"] == nearest

@@ -190,7 +190,7 @@ WRONG = {
         ({"chat_template_kwargs": {"enable_thinking": True}}, "chat_template_kwargs.enable_thinking"),
         ({"repetition_penalty": 1e38}, "repetition_penalty"),
         ({"messages": calling("{")}, "messages[0].tool_calls[1].function.arguments"),
-        ({"messages": calling('{"a": 1e999}')}, "messages[0].tool_calls[1].function.arguments"),
+        ({"messages": calling('{"a": NaN}')}, "messages[0].tool_calls[1].function.arguments"),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "a b", "schema": {}}}}, None),
     ],
     "completions": [({"prompt": []}, "prompt"), ({"logprobs": 21}, "logprobs"), ({"best_of": 1, "n": 2}, "best_of")],

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from pie_edge.server import wire
 from pie_edge.server.openai.errors import BadRequest
 from pie_edge.server.openai.parameters import Strict
 
@@ -214,10 +213,13 @@ def _check_all_answered(left: set[str], param: str) -> None:
 
 def _check_arguments(call: Mapping[str, Any], place: str) -> None:
     try:
-        # 1e999 is infinity, which no JSON has.
-        wire.text(json.loads(call["function"]["arguments"] or "{}"))
+        json.loads(call["function"]["arguments"] or "{}", parse_constant=_no_constant)
     except (ValueError, RecursionError):
         raise BadRequest(f"the arguments of the tool call {call['id']} are no JSON", place) from None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number of JSON's")
 
 
 def plain_tools(tools: Sequence[Tool] | None) -> list[dict[str, Any]]:
