@@ -3,9 +3,10 @@ what the one before gave."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import cycle, islice
 
 import mlx.core as mx
 import numpy as np
@@ -23,6 +24,8 @@ from pie_edge.sampling.dialects.kernel import Call, Place
 from pie_edge.sampling.dialects.scalar import Memory
 
 LINKS = 8
+_BEYOND = 64 << 20
+"""Bytes that chains go through before they come to a matrix again: more than the caches of any Mac, as a model's weights are."""
 _WIDTH = 2048
 _EXPERTS, _CHOSEN, _EXPERT_WIDTH = 32, 4, 1024
 _SHARE, _COUNT = 0.9, 40
@@ -47,19 +50,26 @@ class Contest:
 
 def contests() -> tuple[Contest, ...]:
     """Their matrices are made here."""
-    codes, dense = _codes(_WIDTH, _WIDTH), _dense()
-    experts = _codes(_EXPERTS * _EXPERT_WIDTH, _EXPERT_WIDTH)
-    mx.eval(*codes.arrays(), *dense.arrays(), *experts.arrays())
+    codes, dense = _many(partial(_codes, _WIDTH, _WIDTH)), _many(_dense)
+    experts = _many(partial(_codes, _EXPERTS * _EXPERT_WIDTH, _EXPERT_WIDTH))
     orders = (
         Contest(f"{node}_by_mlx", f"{node} of a row", "entries", EXTENTS, partial(_row, node), partial(_ordered, node))
         for node in sorted(nodes.KINDS)
     )
     return (
-        Contest("by_mlx", "linear, codes", "rows", ROWS, _rows, partial(_products, codes)),
-        Contest("dense_by_mlx", "linear, dense", "rows", ROWS, _rows, partial(_products, dense)),
-        Contest("experts_by_mlx", "linear, experts' codes", "rows", ROWS, _routed, partial(_experts, experts)),
+        Contest("by_mlx", "linear, codes", "rows", ROWS, _rows, partial(_products, cycle(codes))),
+        Contest("dense_by_mlx", "linear, dense", "rows", ROWS, _rows, partial(_products, cycle(dense))),
+        Contest("experts_by_mlx", "linear, experts' codes", "rows", ROWS, _routed, partial(_experts, cycle(experts))),
         *orders,
     )
+
+
+def _many(make: Callable[[], Matrix]) -> list[Matrix]:
+    """The same one, in many places."""
+    first = make()
+    found = [first, *(make() for _ in range(_BEYOND // first.nbytes))]
+    mx.eval(*(array for matrix in found for array in matrix.arrays()))
+    return found
 
 
 def _dense() -> Matrix:
@@ -70,18 +80,18 @@ def _dense() -> Matrix:
 def _codes(rows: int, columns: int) -> Matrix:
     """Four bits in groups of 64 with halves: what MLX snapshots mostly have."""
     form = Form(columns, None, 4, 64, DType.F16, biased=True)
-    words = np.arange(rows * columns // 8, dtype=np.uint32).reshape(rows, -1) * np.uint32(2654435761)
+    words = mx.arange(rows * columns // 8, dtype=mx.uint32).reshape(rows, -1) * mx.array(2654435761, mx.uint32)
     scales = mx.full((rows, columns // 64), 1 / 256, mx.float16)
-    return Matrix(form, mx.array(words), scales, -8 * scales)
+    return Matrix(form, words, scales, -8 * scales)
 
 
 def _rows(count: int) -> Arrays:
     return (mx.ones((count, _WIDTH)),)
 
 
-def _products(matrix: Matrix, given: Arrays, by_mlx: bool, launcher: Launcher) -> mx.array:
+def _products(matrices: Iterator[Matrix], given: Arrays, by_mlx: bool, launcher: Launcher) -> mx.array:
     (x,) = given
-    for _ in range(LINKS):
+    for matrix in islice(matrices, LINKS):
         x = products.by_mlx(x, matrix) if by_mlx else linear.by_hand(launcher, x, matrix, None)[0]
     return x
 
@@ -93,9 +103,9 @@ def _routed(count: int) -> Arrays:
     return mx.ones((count, _EXPERT_WIDTH)), mx.array(experts), mx.array(order)
 
 
-def _experts(matrix: Matrix, given: Arrays, by_mlx: bool, launcher: Launcher) -> mx.array:
+def _experts(matrices: Iterator[Matrix], given: Arrays, by_mlx: bool, launcher: Launcher) -> mx.array:
     x, experts, order = given
-    for _ in range(LINKS):
+    for matrix in islice(matrices, LINKS):
         if by_mlx:
             y = expert_linear.by_mlx(x, experts, order, matrix, _EXPERTS)
         else:

@@ -21,6 +21,7 @@ from pie_edge.backends.metal.device import Facts, Mode
 from pie_edge.backends.metal.epilogues import nodes
 from pie_edge.backends.metal.launch import Launch
 from pie_edge.backends.metal.memory import host
+from pie_edge.backends.metal.ops import expert_linear, products
 from pie_edge.backends.metal.tuning import EXTENTS, ROWS, Tuning, widened_bytes
 from pie_edge.backends.metal.weights import Form, Matrix
 from pie_edge.errors import BackendError, UsageError
@@ -114,6 +115,28 @@ def test_what_is_measured_is_the_same_by_mlx_and_by_our_kernels() -> None:
         ours, theirs = (host(contest.chain(given, by_mlx, emulator)) for by_mlx in (False, True))
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, err_msg=contest.what)
         assert np.abs(ours).max() > 0
+
+
+@pytest.mark.parametrize("field", ["by_mlx", "dense_by_mlx", "experts_by_mlx"])
+def test_products_are_measured_with_more_matrices_than_caches_hold(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    """As a model's are, each of which is read once a step: else a decode would seem faster than memory is."""
+    met: list[Matrix] = []
+
+    def noted(x: mx.array, matrix: Matrix) -> mx.array:
+        met.append(matrix)
+        return x
+
+    def routed(x: mx.array, experts: mx.array, order: mx.array, matrix: Matrix, count: int) -> mx.array:
+        return noted(x, matrix)
+
+    monkeypatch.setattr(products, "by_mlx", noted)
+    monkeypatch.setattr(expert_linear, "by_mlx", routed)
+    (contest,) = (one for one in contests() if one.field == field)
+    given = contest.given(1)
+    for _ in range(12):
+        contest.chain(given, True, lambda asked: [])
+    apart = next(count for count in range(1, len(met)) if met[count] is met[0])
+    assert sum(matrix.nbytes for matrix in met[:apart]) > 48 << 20
 
 
 def test_a_measurement_that_is_given_up_ends() -> None:
