@@ -140,6 +140,14 @@ def test_an_answer_that_is_null_is_no_call_and_empty() -> None:
     )
 
 
+def test_arguments_hold_no_number_that_json_hasn_t() -> None:
+    def written(arguments: str) -> str:
+        return render(t.THINKING, user("q"), assistant(None, tool_calls=[call(arguments)]))
+
+    assert '"arguments": {"a": 1.7976931348623157e+308}}' in written('{"a": 1e999}')
+    assert "Infinity" not in written('{"a": [1e999]}')
+
+
 def test_arguments_are_objects_to_a_template_that_writes_them_as_json() -> None:
     for arguments in ('{"é": 1}', {"é": 1}):
         rendered = render(t.THINKING, user("q"), assistant(None, tool_calls=[call(arguments)]))
