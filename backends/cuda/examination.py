@@ -29,13 +29,16 @@ TILED: tuple[Encoding, ...] = (
     Affine(8, 32, DType.F32, 128),
     Affine(8, 32, DType.F16, None),
     Lookup(32, DType.BF16, (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 0.0, -1.0, -2.0, -3.0, -4.0, -6.0, -8.0, -12.0)),
+    Dense(DType.BF16),
+    Affine(6, 16, DType.F32, 32),
+    Affine(4, 16, DType.F16, 8),
 )
 """Every format that tensor cores take, and every kind of scale."""
 _PAGE, _HEADS, _KV_HEADS = 16, 4, 2
 _EARLIER = (70, 0, 40)
 """Tokens that are there before this step, of three sequences: a prompt that goes on, a short one, and a decode."""
 _NEW = (66, 3, 1)
-_COLUMNS = {32: 352, 64: 384}
+_COLUMNS = {16: 368, 32: 352, 64: 384}
 """By groups: more stages of columns than any variant has in flight, the last one not always whole."""
 
 

@@ -47,7 +47,7 @@ def gated_linear(c: Lowering, op: Op) -> list[Launch]:
 def _launches(c: Lowering, x: str, of: Sequence[Use], act: int = 0) -> list[Launch]:
     packing, tokens = of[0].matrix.packing, c.tokens_of(x)
     if tokens == TILE:
-        if is_tiled(packing):
+        if is_tiled(packing, c.tuning):
             return tile_launches(c, x, of, act)
         tokens = FEW
     computed = of[:1] if act else of

@@ -3,37 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
 
 from pie_edge.backends.cuda.launch import Kernel, Launch, Tensor, arguments, packed
 from pie_edge.backends.cuda.lowering import Lowering
 from pie_edge.backends.cuda.matrices import Use, by_tokens, ends_of, macros, matrices, packing_fields
-from pie_edge.backends.cuda.tuning import FEW, ROWS, TILE, WARPS
-from pie_edge.backends.shared.weights import BLOCK, Packing
+from pie_edge.backends.cuda.tuning import FEW, ROWS, TILE, WARPS, Tuning
+from pie_edge.backends.shared.weights import BLOCK, Packing, packing
 from pie_edge.program.ops import Program
 
 _GROUPS = 2
 """Row groups of a warp: with a gate, one of each matrix."""
 _KINDS = ("linear", "linear_group", "gated_linear")
-_FLOAT_MINIMUM = 3
+_HALF, _FLOAT_MINIMUM = 0, 3
+"""Of what ``kernels/weights.cuh`` calls SCALES."""
 _MMA_ROOM, _WGMMA_ROOM = 48 << 10, 192 << 10
 """Bytes of stages at most: so that two blocks share a processor, or that one has it."""
 _SWIZZLE = 1024
 """What a stage of boxes is aligned to."""
 
 
-def is_tiled(packing: Packing) -> bool:
-    """What halves hold exactly: codes, whose scales change every 32 columns at most, and halves themselves."""
-    return packing.format == "f16" or (packing.quantised and packing.group % BLOCK == 0)
+def is_tiled(packing: Packing, tuning: Tuning) -> bool:
+    """Codes and halves everywhere, bfloat16 where tensor cores take it; float32 nowhere."""
+    return packing.quantised or packing.format == "f16" or (packing.format == "bf16" and tuning.tiled_bf16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """How values of x lie for products with a matrix: parts of 16 bits, and for each stretch of columns a factor and a sum."""
+
+    parts: int
+    stretches: int
+    """Of a block."""
+    blocks: int
+
+    @classmethod
+    def beside(cls, packing: Packing) -> Self:
+        return cls(3 if packing.format == "bf16" else 2, BLOCK // min(packing.group, BLOCK), packing.blocks)
+
+    @property
+    def plain(self) -> bool:
+        """As wgmma's kernel takes them too."""
+        return (self.parts, self.stretches) == (2, 1)
+
+    def plane(self, rows: int) -> int:
+        """Bytes of a part of each value."""
+        return rows * self.blocks * BLOCK * 2
+
+    def nbytes(self, rows: int) -> int:
+        return self.parts * self.plane(rows) + rows * self.blocks * self.stretches * 8
+
+    def defines(self) -> tuple[str, ...]:
+        """Of ``halve.cu``, beside the order."""
+        return (*("PARTS=3",) * (self.parts == 3), *self.sixteens())
+
+    def sixteens(self) -> tuple[str, ...]:
+        """Of the kernel that multiplies, beside what the packing says."""
+        return ("SIXTEENS=1",) * (self.stretches == 2)
 
 
 def halved_bytes(program: Program) -> int:
-    """What x takes as halves in the widest product of a Program."""
-    shapes = [program.values[op.inputs[0]].shape for op in program.ops if op.kind in _KINDS]
-    return max((_nbytes(rows, -(-columns // BLOCK)) for rows, columns in shapes if rows > FEW), default=0)
-
-
-def _nbytes(rows: int, blocks: int) -> int:
-    return _padded(rows) * blocks * (4 * BLOCK + 8)
+    """What x takes in the widest product of many rows of a Program."""
+    found = 0
+    for op in program.ops:
+        if op.kind in _KINDS:
+            x, weight = (program.values[name] for name in op.inputs[:2])
+            if x.shape[0] > FEW and weight.encoding is not None:
+                own = packing(weight.encoding, x.shape[1], ROWS)
+                found = max(found, _Split.beside(own).nbytes(_padded(x.shape[0])))
+    return found
 
 
 def _padded(rows: int) -> int:
@@ -43,44 +82,44 @@ def _padded(rows: int) -> int:
 
 def tile_launches(c: Lowering, x: str, of: Sequence[Use], act: int) -> list[Launch]:
     """Two: the second has a block for 64 rows of x by 128 rows of weights."""
-    packing, computed = of[0].matrix.packing, of[:1] if act else of
-    wgmma, rows, plane = (
-        c.tuning.tile.wgmma,
-        _padded(c.capacity(x)),
-        _padded(c.capacity(x)) * packing.blocks * BLOCK * 2,
-    )
-    high, low, units = (
-        c.room.part(0, plane),
-        c.room.part(plane, plane),
-        c.room.part(2 * plane, rows * packing.blocks * 8),
-    )
-    to = packed(high, low, units, packing.blocks, rows)
-    halve = c.by_row(
-        "halve.cu", "halve", x, 8 * packing.blocks, c.place[x], packing.columns, to, defines=(f"SHARED={int(wgmma)}",)
-    )
+    own, computed = of[0].matrix.packing, of[:1] if act else of
+    split, rows = _Split.beside(own), _padded(c.capacity(x))
+    wgmma, plane = c.tuning.tile.wgmma and split.plain, split.plane(rows)
+    parts = c.room.part(0, split.parts * plane)
+    units = c.room.part(parts.nbytes, split.nbytes(rows) - parts.nbytes)
+    to = packed(parts, units, own.blocks, rows)
+    order = (f"SHARED={int(wgmma)}", *split.defines())
+    halve = c.by_row("halve.cu", "halve", x, 8 * own.blocks, c.place[x], own.columns, to, defines=order)
     ends = ends_of(computed, WARPS * (1 if act else _GROUPS))
-    told = packed(high, low, units, c.counter(x), c.capacity(x), rows, act, *ends)
-    given = arguments(packing_fields(packing), *matrices(of), told)
-    name, stage, room, more = "linear_tile", _stage_bytes(packing), _MMA_ROOM, 0
+    told = packed(parts, units, c.counter(x), c.capacity(x), rows, act, *ends)
+    given = arguments(packing_fields(own), *matrices(of), told)
+    name, stage, room, more = "linear_tile", _stage_bytes(own), _MMA_ROOM, 0
     if wgmma:
-        name, stage, room, more = "linear_wgmma", _wgmma_stage_bytes(packing), _WGMMA_ROOM, _SWIZZLE
-        both = Tensor(c.room.part(0, 2 * plane), (packing.blocks * BLOCK, rows, 2), (2 * BLOCK, TILE, 2))
+        name, stage, room, more = "linear_wgmma", _wgmma_stage_bytes(own), _WGMMA_ROOM, _SWIZZLE
+        both = Tensor(parts, (own.blocks * BLOCK, rows, 2), (2 * BLOCK, TILE, 2))
         given = (*given, both)
     stages = max(2, min(c.tuning.tile.stages, room // stage))
-    kernel = Kernel(f"{name}.cu", name, (*macros(packing), f"STAGES={stages}"))
+    kernel = Kernel(f"{name}.cu", name, (*macros(own), f"STAGES={stages}", *split.sixteens()))
     grid = (ends[-1], by_tokens(c.rows_of(x), TILE), 1)
     return [*halve, Launch(kernel, given, grid, 32 * WARPS, stages * stage + more)]
 
 
 def _pieces_bytes(packing: Packing) -> int:
     """What a block's warps have of 32 columns: codes, scales, high bits."""
-    words = (2 if packing.scales == _FLOAT_MINIMUM else 1) + packing.high_bits if packing.quantised else 0
+    words = _scale_words(packing) + packing.high_bits if packing.quantised else 0
     return WARPS * _GROUPS * ROWS * (16 * packing.vectors + 4 * words)
+
+
+def _scale_words(packing: Packing) -> int:
+    """Of a row's 32 columns. Halves without minima are two to a word."""
+    stretches = _Split.beside(packing).stretches
+    return {_HALF: 1, _FLOAT_MINIMUM: 2 * stretches}.get(packing.scales, stretches)
 
 
 def _stage_bytes(packing: Packing) -> int:
     """The structure ``Stage`` of ``linear_tile.cu``."""
-    return TILE * (4 * BLOCK + 8) + _pieces_bytes(packing)
+    split = _Split.beside(packing)
+    return TILE * (2 * split.parts * BLOCK + 8 * split.stretches) + _pieces_bytes(packing)
 
 
 def _wgmma_stage_bytes(packing: Packing) -> int:

@@ -18,7 +18,7 @@ TILE = 64
 ROWS = 8
 """Of a row group: part of the weights' layout and of the kernels (``weights.cuh``)."""
 _AMPERE = 80
-"""From here on copies to shared memory go on their own: before, a second stage has nothing to win."""
+"""From here on copies to shared memory go on their own: before, a second stage has nothing to win. Tensor cores take bfloat16."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Tuning:
     split: int = 256
     """Keys of a split of a decode."""
     odd_bits: bool = True
+    tiled_bf16: bool = False
+    """Whether tensor cores take bfloat16: a fact of the device, which nobody tries."""
 
     def tokens(self, rows: int) -> int:
         """Rows that a block of ``linear`` takes in a step of this many."""
@@ -67,6 +69,6 @@ class Tuning:
 
 
 def default_tuning(facts: Facts) -> Tuning:
-    return Tuning(
-        facts.processors, TileVariant(4 if facts.architecture >= _AMPERE else 2, facts.architecture == HOPPER)
-    )
+    modern = facts.architecture >= _AMPERE
+    tile = TileVariant(4 if modern else 2, facts.architecture == HOPPER)
+    return Tuning(facts.processors, tile, tiled_bf16=modern)

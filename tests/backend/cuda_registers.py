@@ -67,7 +67,9 @@ class Module:
         return cls(file, tuple(defines))
 
     def is_for(self, architecture: int) -> bool:
-        """wgmma is Hopper's alone."""
+        """wgmma is Hopper's alone, and Turing doesn't multiply bfloat16."""
+        if self.file == "linear_tile.cu" and "FORMAT=6" in self.defines:
+            return architecture >= 80
         return self.file != "linear_wgmma.cu" or architecture == nvrtc.HOPPER
 
     @property

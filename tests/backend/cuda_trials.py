@@ -82,6 +82,8 @@ _OPS = (
     "linear 576 61 rows",
     "linear f16, 70 rows",
     "linear affine6g64-f32-min, 70 rows",
+    "linear bf16, 70 rows",
+    "linear affine6g16-f32-z32, 70 rows",
     GATED_TILE,
     GROUP_TILE,
 )

@@ -5,19 +5,29 @@
 #define TILES (TOKENS / 16)
 
 struct Stage {
-  u16 high[TOKENS * BLOCK], low[TOKENS * BLOCK];  // [token][column]
-  float2 units[TOKENS];
+  u16 x[PARTS][TOKENS * BLOCK];  // [token][column]
+  float2 units[STRETCHES][TOKENS];
   Piece pieces[WARPS][GROUPS];
 };
 
 __device__ __forceinline__ void bring(Stage& stage, const Packing& p, const Linear& l, const Own& own, u32 first, u32 block) {
   u32 thread = threadIdx.x, to = thread / 4 * BLOCK + thread % 4 * 8;
-  size_t from = ((size_t)(first + thread / 4) * p.blocks() + block) * BLOCK + thread % 4 * 8;
-  copy_async(stage.high + to, l.high + from);
-  copy_async(stage.low + to, l.low + from);
-  if (thread < TOKENS / 2) copy_async(stage.units + 2 * thread, l.units + (size_t)block * l.rows + first + 2 * thread);
+  u32 two = 2 * thread % TOKENS, stretch = 2 * thread / TOKENS;
+#pragma unroll
+  for (u32 part = 0; part < PARTS; part++) {
+    size_t row = (size_t)part * l.rows + first + thread / 4;
+    copy_async(stage.x[part] + to, l.parts + (row * p.blocks() + block) * BLOCK + thread % 4 * 8);
+  }
+  if (stretch < STRETCHES)
+    copy_async(stage.units[stretch] + two, l.units + (size_t)(block * STRETCHES + stretch) * l.rows + first + two);
   bring_pieces(stage.pieces[thread / 32], p, own, block);
 }
+
+#if FORMAT == BF16
+#define multiply mma_m16n8k16_bf16
+#else
+#define multiply mma_m16n8k16
+#endif
 
 // Two rows on end, in one access where y allows it: the lanes of a quarter then fill a sector, which two accesses would write twice.
 __device__ __forceinline__ void put(const Matrix& m, u32 token, u32 row, float x, float y) {
@@ -54,36 +64,35 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2)
     copy_commit();
     const Stage& stage = stages[at];
     u32 weights[GROUPS][4];
-    Factor factors[GROUPS][2];  // of rows 2c and 2c + 1, whose products a lane has
+    Factor factors[GROUPS][STRETCHES][2];  // of rows 2c and 2c + 1, whose products a lane has
 #pragma unroll
     for (int n = 0; n < GROUPS; n++) {
       const Piece& piece = stage.pieces[warp][n];
       fragments_of(p, piece, lane / 4, quarter, weights[n]);
-      factors[n][0] = factor_in(p, own.zeros[n], piece, 2 * quarter, block);
-      factors[n][1] = factor_in(p, own.zeros[n], piece, 2 * quarter + 1, block);
+#pragma unroll
+      for (int i = 0; i < 2 * STRETCHES; i++)
+        factors[n][i / 2][i % 2] = factor_in(p, own.zeros[n], piece, 2 * quarter + i % 2, block, i / 2);
     }
 #pragma unroll
     for (int t = 0; t < TILES; t++) {
       if (first + 16 * t >= there) break;
       u32 token = 16 * t + lane / 4, from = token * BLOCK + 8 * quarter;
-      uint4 high[2], low[2];
+      float products[GROUPS][STRETCHES][4] = {};
 #pragma unroll
-      for (int half = 0; half < 2; half++) {
-        high[half] = *(const uint4*)(stage.high + from + half * 8 * BLOCK);
-        low[half] = *(const uint4*)(stage.low + from + half * 8 * BLOCK);
+      for (int part = 0; part < PARTS; part++) {
+        uint4 upper = *(const uint4*)(stage.x[part] + from), lower = *(const uint4*)(stage.x[part] + from + 8 * BLOCK);
+        const u32 x[2][4] = {{upper.x, lower.x, upper.y, lower.y}, {upper.z, lower.z, upper.w, lower.w}};
+#pragma unroll
+        for (int i = 0; i < 2 * GROUPS; i++) multiply(products[i / 2][i % 2 * SIXTEENS], x[i % 2], weights[i / 2] + i % 2 * 2);
       }
-      const u32 x[4][4] = {{high[0].x, high[1].x, high[0].y, high[1].y}, {high[0].z, high[1].z, high[0].w, high[1].w},
-                           {low[0].x, low[1].x, low[0].y, low[1].y}, {low[0].z, low[1].z, low[0].w, low[1].w}};
-      const float2 units[2] = {stage.units[token], stage.units[token + 8]};
 #pragma unroll
-      for (int n = 0; n < GROUPS; n++) {
-        float products[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+      for (int stretch = 0; stretch < STRETCHES; stretch++) {
+        const float2 units[2] = {stage.units[stretch][token], stage.units[stretch][token + 8]};
 #pragma unroll
-        for (int part = 0; part < 4; part++) mma_m16n8k16(products, x[part], weights[n] + part % 2 * 2);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          Factor f = factors[n][i % 2];
-          sums[t][n][i] += units[i / 2].x * (f.scale * products[i] + f.minimum * units[i / 2].y);
+        for (int i = 0; i < 4 * GROUPS; i++) {
+          Factor f = factors[i / 4][stretch][i % 2];
+          float2 unit = units[i / 2 % 2];
+          sums[t][i / 4][i % 4] += unit.x * (f.scale * products[i / 4][stretch][i % 4] + f.minimum * unit.y);
         }
       }
     }

@@ -36,6 +36,16 @@ __device__ __forceinline__ void mma_m16n8k16(float d[4], const unsigned a[4], co
 #endif
 }
 
+#if __CUDA_ARCH__ >= 800
+// The same of bfloat16, which Turing doesn't multiply.
+__device__ __forceinline__ void mma_m16n8k16_bf16(float d[4], const unsigned a[4], const unsigned b[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif
+
 // 16 bytes from global to shared memory, on their own from Ampere on; there once copy_wait says so, to this thread alone.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 #if __CUDA_ARCH__ >= 800

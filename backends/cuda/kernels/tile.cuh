@@ -2,16 +2,22 @@
 // made them, by 128 rows of weights, or by 64 of each of a gated unit's two: each of its eight warps has two row groups.
 //
 // Codes are whole numbers, exact as halves. Products of 32 columns are summed by tensor cores, then scaled by their group's factors.
-// Which columns a lane multiplies is free, if x and weights agree: lane 4r + c has columns 8c … 8c + 7 of row r.
+// Which columns a lane multiplies is free, if x and weights agree: lane 4r + c has columns 8c … 8c + 7 of row r. With SIXTEENS, where
+// factors change every 16 columns, it has 4c … 4c + 3 of each half of the 32.
 #pragma once
 #include "weights.cuh"
 
 #define WARPS 8
 #define TOKENS 64
 #define GROUPS 2  // row groups of a warp: with a gate, one of each matrix
+#ifndef SIXTEENS
+#define SIXTEENS 0
+#endif
+#define STRETCHES (1 + SIXTEENS)         // of a block's columns, each with its factors
+#define PARTS (FORMAT == BF16 ? 3 : 2)  // of a value of x
 
 struct Linear {
-  const u16 *high, *low;
+  const u16* parts;
   const float2* units;
   const u32* tokens;  // the true number, or null where there are `most`
   u32 most, rows;     // of the room of x
@@ -21,7 +27,8 @@ struct Linear {
 
 #define VECTORS (BLOCK / ITEM)  // 16-byte vectors of a row's 32 columns
 #define HIGH_WORDS (FORMAT == AFFINE5 ? 1 : FORMAT == AFFINE6 ? 2 : 0)
-#define WORDS (QUANTISED ? SCALE_WORDS + HIGH_WORDS : 0)
+#define BLOCK_WORDS (SIXTEENS && SCALES != HALF ? 2 * SCALE_WORDS : SCALE_WORDS)  // of scales of 32 columns: two halves share one
+#define WORDS (QUANTISED ? BLOCK_WORDS + HIGH_WORDS : 0)
 #define CHUNKS (ROWS * VECTORS + 2 * WORDS)  // 16-byte pieces of 32 columns of a row group
 
 // 32 columns of a row group: codes as they lie in memory, but for rows that swap places so that lanes read other banks; then words of
@@ -60,7 +67,7 @@ __device__ __forceinline__ void bring_pieces(Piece pieces[GROUPS], const Packing
       to = Piece::place(chunk / ROWS, chunk % ROWS);
     } else {
       u32 number = chunk - ROWS * VECTORS, word = scale_word(block * BLOCK / p.group);
-      if (number >= 2 * SCALE_WORDS) word = p.scale_words + HIGH_WORDS * block, number -= 2 * SCALE_WORDS;
+      if (number >= 2 * BLOCK_WORDS) word = p.scale_words + HIGH_WORDS * block, number -= 2 * BLOCK_WORDS;
       from = (const uint4*)((n ? own.scales[1] : own.scales[0]) + (size_t)word * ROWS) + number;
     }
     copy_async(pieces[n].chunks + to, from);
@@ -70,24 +77,22 @@ __device__ __forceinline__ void bring_pieces(Piece pieces[GROUPS], const Packing
 #if QUANTISED
 #define OFFSET (FORMAT == AFFINE8 || FORMAT == LOOKUP4 ? 128 : 0)  // added to codes, so that they are unsigned bytes
 
-// Codes of columns 8c … 8c + 7, plus OFFSET, a byte each.
-__device__ __forceinline__ uint2 bytes_of(const Packing& p, const Piece& piece, u32 row, u32 c) {
+// The nth four of the columns' codes, plus OFFSET, a byte each.
+__device__ __forceinline__ u32 four_codes(const Packing& p, const Piece& piece, u32 row, u32 n) {
 #if FORMAT == AFFINE8
-  return ((const uint2*)(piece.chunks + Piece::place(c / 2, row)))[c % 2];
+  return ((const u32*)(piece.chunks + Piece::place(n / 4, row)))[n % 4];
 #else
-  u32 word = ((const u32*)(piece.chunks + row))[c];
+  u32 word = ((const u32*)(piece.chunks + row))[n / 2];
 #if FORMAT == LOOKUP4
-  return make_uint2(looked_up(p, word & 0xffff) ^ 0x80808080, looked_up(p, word >> 16) ^ 0x80808080);
+  return looked_up(p, word >> 16 * (n % 2) & 0xffff) ^ 0x80808080;
+#elif FORMAT == AFFINE4
+  return __byte_perm(word & 0x0f0f0f0f, word >> 4 & 0x0f0f0f0f, n % 2 ? 0x7362 : 0x5140);
 #else
-  u32 even = word & 0x0f0f0f0f, odd = word >> 4 & 0x0f0f0f0f;
-#if FORMAT == AFFINE4
-  return make_uint2(__byte_perm(even, odd, 0x5140), __byte_perm(even, odd, 0x7362));
-#elif FORMAT == AFFINE5
-  u32 high = piece.word(SCALE_WORDS, row) >> 2 * c;
-  return make_uint2(even | (high & 0x01010101) << 4, odd | (high >> 1 & 0x01010101) << 4);
+  u32 low = word >> 4 * (n % 2) & 0x0f0f0f0f;
+#if FORMAT == AFFINE5
+  return low | (piece.word(BLOCK_WORDS, row) >> n & 0x01010101) << 4;
 #else
-  u32 high = piece.word(SCALE_WORDS + c / 2, row) >> 4 * (c % 2);
-  return make_uint2(even | (high & 0x03030303) << 4, odd | (high >> 2 & 0x03030303) << 4);
+  return low | (piece.word(BLOCK_WORDS + n / 4, row) >> 2 * (n % 4) & 0x03030303) << 4;
 #endif
 #endif
 #endif
@@ -95,22 +100,24 @@ __device__ __forceinline__ uint2 bytes_of(const Packing& p, const Piece& piece, 
 
 // As halves: a byte behind 0x64 is 1024 more than itself.
 __device__ __forceinline__ void fragments_of(const Packing& p, const Piece& piece, u32 row, u32 c, u32 found[4]) {
-  uint2 bytes = bytes_of(p, piece, row, c);
+  uint2 bytes = SIXTEENS ? make_uint2(four_codes(p, piece, row, c), four_codes(p, piece, row, 4 + c))
+                         : make_uint2(four_codes(p, piece, row, 2 * c), four_codes(p, piece, row, 2 * c + 1));
   const u32 zero = OFFSET ? 0x64806480 : 0x64006400;
   found[0] = subtract_halves(__byte_perm(bytes.x, 0x64646464, 0x4140), zero);
   found[1] = subtract_halves(__byte_perm(bytes.x, 0x64646464, 0x4342), zero);
   found[2] = subtract_halves(__byte_perm(bytes.y, 0x64646464, 0x4140), zero);
   found[3] = subtract_halves(__byte_perm(bytes.y, 0x64646464, 0x4342), zero);
 }
-__device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block) {
-  return factor_from(zero, piece.word(0, row), SCALE_WORDS == 2 ? piece.word(1, row) : 0, block * BLOCK / p.group);
+__device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block, u32 stretch = 0) {
+  u32 word = SCALES == HALF ? 0 : stretch * SCALE_WORDS, group = SIXTEENS ? 2 * block + stretch : block * BLOCK / p.group;
+  return factor_from(zero, piece.word(word, row), SCALE_WORDS == 2 ? piece.word(word + 1, row) : 0, group);
 }
 #else
 __device__ __forceinline__ void fragments_of(const Packing& p, const Piece& piece, u32 row, u32 c, u32 found[4]) {
   uint4 words = *(const uint4*)(piece.chunks + Piece::place(c, row));
   found[0] = words.x, found[1] = words.y, found[2] = words.z, found[3] = words.w;
 }
-__device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block) {
+__device__ __forceinline__ Factor factor_in(const Packing& p, float zero, const Piece& piece, u32 row, u32 block, u32 stretch = 0) {
   return {1.0f, 0.0f};
 }
 #endif

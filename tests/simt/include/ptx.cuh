@@ -16,11 +16,11 @@ inline unsigned subtract_halves(unsigned x, unsigned y) {
 
 // Lane 4g + t has rows g and g + 8 and columns 2t, 2t + 1 of each eight: see the PTX manual, "Matrix Fragments for
 // mma.m16n8k16". One lane multiplies for all, in float32.
-inline void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], int line = __builtin_LINE()) {
+template <class Widen> inline void multiply_by_warp(Widen widen, float d[4], const unsigned a[4], const unsigned b[2], int line) {
   float own[12];
   for (int i = 0; i < 12; i++) {
     unsigned pair = i < 8 ? a[i / 2] : b[i / 2 - 4];
-    own[i] = half_to_float((unsigned short)(i % 2 ? pair >> 16 : pair));
+    own[i] = widen((unsigned short)(i % 2 ? pair >> 16 : pair));
   }
   int lane = simt::now.fiber->lane;
   auto slots = simt::exchange(~0u, own, sizeof own, 7, line);
@@ -43,6 +43,12 @@ inline void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], i
   simt::warp_sync(~0u, 8, line);
   for (int i = 0; i < 4; i++) d[i] += warp->products[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2];
   simt::warp_sync(~0u, 9, line);
+}
+inline void mma_m16n8k16(float d[4], const unsigned a[4], const unsigned b[2], int line = __builtin_LINE()) {
+  multiply_by_warp(half_to_float, d, a, b, line);
+}
+inline void mma_m16n8k16_bf16(float d[4], const unsigned a[4], const unsigned b[2], int line = __builtin_LINE()) {
+  multiply_by_warp([](unsigned short bits) { return __uint_as_float((unsigned)bits << 16); }, d, a, b, line);
 }
 
 // What runs on its own is done when it is waited for and not before: who forgets to wait reads what was there. async.cpp has how.
