@@ -1,9 +1,9 @@
 """The Metal backend beside mlx-lm, on the device that MLX takes and the same snapshot; and what building a step's graph costs.
 
-    python -m benchmarks.metal [--parts speed,steps]
+    python -m benchmarks.metal [--parts speed,quantised,steps]
 
-mlx-lm knows no GGUF: a snapshot in bfloat16 is made of the model first, and both read that. Elsewhere than on a Mac this runs on
-MLX's CPU device, which shows that nothing is lost to ours, and not how fast anything is.
+mlx-lm knows no GGUF: a snapshot in bfloat16 is made of the model first, on a GPU one of four-bit codes, too, and both read that.
+Elsewhere than on a Mac this runs on MLX's CPU device, which shows that nothing is lost to ours, and not how fast anything is.
 
 Exit status 1: a floor was missed.
 """
@@ -11,6 +11,7 @@ Exit status 1: a floor was missed.
 from __future__ import annotations
 
 import asyncio
+import json
 import statistics
 import sys
 import tempfile
@@ -19,12 +20,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from benchmarks import device_speed
 from benchmarks.device_speed import Floor, Setup
 from benchmarks.harness import table
 from benchmarks.processes import worker
 from benchmarks.snapshots import write_bfloat16
 from pie_edge.backends.metal.backend import Live, MetalBackend, Options
+from pie_edge.backends.metal.device import facts
 from pie_edge.backends.metal.model import Model
 from pie_edge.backends.metal.timeline import Graph
 from pie_edge.model.spec import Cache
@@ -37,17 +41,49 @@ from tests.support.oracle_run import PAGE, whole_pass
 OURS, PEER = "pie-edge, Metal", "mlx-lm"
 FLOORS = Floor("decode", PEER, 1.0), Floor("prefill", PEER, 1.0)
 STEPS = 20
+_BITS, _GROUP = 4, 64
 
 
 def tell_speed(setup: Setup) -> bool:
     with tempfile.TemporaryDirectory() as folder:
-        path = write_bfloat16(setup.model, Path(folder) / setup.model.stem)
-        commands = {
-            name: worker(side, path, "metal", setup.threads, setup.clock)
-            for name, side in ((OURS, "engine"), (PEER, "mlx-lm"))
-        }
-        figures = device_speed.speed(setup, commands)
+        return _tell(setup, write_bfloat16(setup.model, Path(folder) / setup.model.stem))
+
+
+def tell_quantised(setup: Setup) -> bool:
+    if not facts().gpu:
+        print("codes are measured on a GPU alone: on a processor MLX takes minutes for a prompt", file=sys.stderr)
+        return True
+    with tempfile.TemporaryDirectory() as folder:
+        whole = write_bfloat16(setup.model, Path(folder) / "whole")
+        return _tell(setup, write_codes(whole, Path(folder) / f"{setup.model.stem}-4bit"))
+
+
+def _tell(setup: Setup, snapshot: Path) -> bool:
+    commands = {
+        name: worker(side, snapshot, "metal", setup.threads, setup.clock)
+        for name, side in ((OURS, "engine"), (PEER, "mlx-lm"))
+    }
+    figures = device_speed.speed(setup, commands)
+    print(f"\n{snapshot.name}:")
     return device_speed.tell(figures, setup, tuple(commands), device_speed.checks(figures, OURS, FLOORS))
+
+
+def write_codes(snapshot: Path, folder: Path) -> Path:
+    """The same in codes of four bits and groups of 64, as most snapshots for MLX are."""
+    tensors: dict[str, mx.array] = {}
+    for name, values in mx.load(str(snapshot / "model.safetensors")).items():
+        if values.ndim < 2:
+            tensors[name] = values
+            continue
+        parts = mx.quantize(values, group_size=_GROUP, bits=_BITS)
+        stem = name.removesuffix("weight")
+        tensors |= {stem + part: array for part, array in zip(("weight", "scales", "biases"), parts, strict=True)}
+    config = json.loads((snapshot / "config.json").read_text(encoding="utf-8"))
+    folder.mkdir(parents=True)
+    mx.save_safetensors(str(folder / "model.safetensors"), tensors)
+    codes = {"quantization": {"group_size": _GROUP, "bits": _BITS}}
+    (folder / "config.json").write_text(json.dumps(config | codes), encoding="utf-8")
+    return folder
 
 
 def tell_steps(setup: Setup) -> bool:
@@ -86,7 +122,7 @@ async def _steps(path: Path) -> tuple[list[float], list[float]]:
     return built, whole
 
 
-TELLERS = {"speed": tell_speed, "steps": tell_steps}
+TELLERS = {"speed": tell_speed, "quantised": tell_quantised, "steps": tell_steps}
 
 
 if __name__ == "__main__":

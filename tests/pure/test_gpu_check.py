@@ -42,6 +42,7 @@ def test_cuda_is_tested_tuned_compared_over_a_checkpoint_of_its_own_and_measured
     assert commands[2:] == [
         "pie-edge doctor",
         "python - cuda False",
+        "python -m tests.backend.cuda_card",
         "python -m pytest tests/backend -k cuda",
         "pie-edge tune --backend cuda",
         f"python -m benchmarks.seeded {seeded}",
@@ -56,8 +57,18 @@ def test_models_that_are_here_are_compared_instead(tmp_path: Path) -> None:
     models.mkdir()
     (models / "smollm2-135m.gguf").touch()
     _, commands = ran(tmp_path / "here", "cuda", models=models)
-    assert [asked(models / "smollm2-135m.gguf", backend) for backend in ("cpu", "cuda")] == commands[6:8]
-    assert commands[8:] == ["python -m benchmarks.cuda"]
+    assert [asked(models / "smollm2-135m.gguf", backend) for backend in ("cpu", "cuda")] == commands[7:9]
+    assert commands[9:] == ["python -m benchmarks.cuda"]
+
+
+@pytest.mark.parametrize("backend", ["metal", "vulkan", "wgpu"])
+def test_the_larger_model_is_compared_where_it_lies_or_fetched(tmp_path: Path, backend: str) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for place in ("gemma3-270m", models / "gemma3-270m.gguf"):
+        _, commands = ran(tmp_path / Path(place).name, backend, models=models)
+        assert [one for one in commands if "quickstart" in one][:2] == [asked(place, one) for one in ("cpu", backend)]
+        (models / "gemma3-270m.gguf").touch()
 
 
 def test_another_answer_than_the_processors_ends_it(tmp_path: Path) -> None:
