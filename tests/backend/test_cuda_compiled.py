@@ -25,6 +25,8 @@ HOT = tuple(
             "linear.cu FORMAT=0 SCALES=1 TOKENS=8",
             "linear.cu FORMAT=6 SCALES=0 TOKENS=1",
             "linear_tile.cu FORMAT=0 SCALES=1 STAGES=4",
+            "linear_tile.cu FORMAT=2 SCALES=2 STAGES=3 SIXTEENS=1",
+            "linear_tile.cu FORMAT=6 SCALES=0 STAGES=2",
             "linear_wgmma.cu FORMAT=0 SCALES=1 STAGES=4",
             "halve.cu SHARED=0",
             "experts.cu FORMAT=4 SCALES=4 TOKENS=4",
