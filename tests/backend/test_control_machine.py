@@ -19,6 +19,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from pie_edge.control.batch import Batch
 from pie_edge.control.engine import Engine
+from pie_edge.control.loss import MOST
 from pie_edge.control.pages import UNMAPPED
 from pie_edge.control.queue import ForwardCall, OutputOf, Work
 from pie_edge.control.space import Space
@@ -363,7 +364,7 @@ class Programs(RuleBasedStateMachine):
             context.doubtful = True  # whether the pass has run or not, nobody knows
         elif what == "end":
             self.inside(context.space.close)
-        elif what == "lose the device":
+        elif what == "lose the device" and self.engine.losses._in_a_row < MOST - 2:  # more in a row, and it is given up
             self.failed = True
             self.backend.fail_next = DeviceLost("the device went away")
 
