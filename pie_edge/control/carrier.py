@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pie_edge.control.behind import Behind
 from pie_edge.control.cells import Token
+from pie_edge.control.facts import Abilities
 from pie_edge.control.pages import Entry, PagePool, WorkingSet
 from pie_edge.control.queue import Work
 from pie_edge.control.recurrence import StatePool
@@ -29,8 +30,7 @@ class Submitter(Protocol):
     behind: Behind
     context_limit: int
     vocabulary: int
-    adapters: tuple[str, ...]
-    """What the model was loaded with, by name."""
+    abilities: Abilities
     shared: Shared
     exports: dict[str, list[Entry]]
     """Single pages under names."""

@@ -78,7 +78,6 @@ class Engine:
         self.shared = Shared(self.pool, asyncio.get_running_loop().call_later)
         self.context_limit = facts.context
         self.vocabulary = facts.vocabulary
-        self.adapters = device.adapters
         pages = device.cache.page_size if self.behind.window else None
         self.abilities = Abilities(
             longest=self.behind.longest(facts.context),

@@ -356,16 +356,13 @@ class Space:
         """Counted from 1; 0 for none."""
         if name is None:
             return 0
-        if name not in self.engine.adapters:
-            loaded = (
-                f"the model was loaded with {', '.join(self.engine.adapters)}"
-                if self.engine.adapters
-                else "there is none"
-            )
+        adapters = self.engine.abilities.adapters
+        if name not in adapters:
+            loaded = f"the model was loaded with {', '.join(adapters)}" if adapters else "there is none"
             raise InvalidHandle(
                 f"{self.name} names the adapter {name!r}; {loaded}. Load it with --adapter {name or 'NAME'}=FOLDER"
             )
-        return self.engine.adapters.index(name) + 1
+        return adapters.index(name) + 1
 
     def check_tokens(self, tokens: tuple[int, ...]) -> None:
         wrong = [token for token in tokens if not 0 <= token < self.engine.vocabulary]

@@ -11,10 +11,9 @@ pytest.importorskip("tests.support.needs_mlx")
 from pie_edge.backends.metal.device import facts
 from pie_edge.backends.metal.tuning import Tuning
 from tests.backend import openers
+from tests.backend.whole_rows_on_device import *  # noqa: F403
 from tests.backend.wide_epilogues_on_device import *  # noqa: F403
-from tests.backend.wide_epilogues_on_device import check_rows
 from tests.support.epilogue_device import Session
-from tests.support.wide_epilogues import ROWS, TEXTS
 
 if not facts().gpu:
     pytest.skip("on MLX's CPU device NumPy runs epilogues", allow_module_level=True)
@@ -25,14 +24,3 @@ def session(request: pytest.FixtureRequest) -> Iterator[Session]:
     opened = Session(openers.metal(tuning=request.param))
     yield opened
     opened.close()
-
-
-@pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_row_of_49152_logits_gives_what_the_reference_gives(session: Session, name: str, kind: str) -> None:
-    check_rows(session, name, kind, 49152, passes=1)
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_seven_rows_of_262144_logits_give_what_the_reference_gives(session: Session, name: str) -> None:
-    check_rows(session, name, "ties", 262144, passes=7)

@@ -12,11 +12,12 @@ pytest.importorskip("tests.support.needs_vulkan")
 from pie_edge.program.node_reference import run_nodes
 from pie_edge.sampling import parse
 from tests.backend import openers
+from tests.backend.whole_rows_on_device import *  # noqa: F403
 from tests.backend.wide_epilogues_on_device import *  # noqa: F403
-from tests.backend.wide_epilogues_on_device import agree, check_rows
+from tests.backend.wide_epilogues_on_device import agree
 from tests.support.epilogue_device import Session
 from tests.support.epilogues import Wire
-from tests.support.wide_epilogues import ROWS, TEXTS, arrays_of
+from tests.support.wide_epilogues import arrays_of
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +25,6 @@ def session() -> Iterator[Session]:
     opened = Session(openers.vulkan(memory=1 << 30))
     yield opened
     opened.close()
-
-
-@pytest.mark.parametrize("kind", ROWS)
-@pytest.mark.parametrize("name", TEXTS)
-def test_a_row_of_49152_logits_gives_what_the_reference_gives(session: Session, name: str, kind: str) -> None:
-    check_rows(session, name, kind, 49152, passes=1)
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_seven_rows_of_262144_logits_give_what_the_reference_gives(session: Session, name: str) -> None:
-    check_rows(session, name, "ties", 262144, passes=7)
 
 
 def test_rows_in_many_rounds_give_what_they_give_in_one(session: Session) -> None:
